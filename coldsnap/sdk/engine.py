@@ -1,0 +1,82 @@
+"""What an inference engine's pack must tell: an `Engine`, as data.
+
+An engine describes its launch, its readiness and the HTTP calls that quiesce, resume, hydrate,
+sleep and wake it. The unit controller on the target performs them inside the unit's network
+namespace; nothing in the core or in the runtime knows an engine's name. Entry point group
+``coldsnap.engines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from coldsnap.sdk.topology import Model, Unit
+
+
+@dataclass(frozen=True)
+class HttpCall:
+    """One request to the engine from inside its unit. `path` and strings in `body` may hold
+    ``{payload}`` (path of the payload pack), ``{index}`` (path of its index) and ``{dir}``
+    (a private folder shared between controller and engine).
+
+    `expect` is a subset that the JSON answer must contain; empty accepts any 2xx.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    timeout: float = 60.0
+    port: str = "http"
+    expect: Mapping[str, Any] = field(default_factory=dict)
+    retry_seconds: float = 0.0
+    """Repeat until it succeeds, this long (readiness, drain)."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start the engine of one unit on one host."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
+    """Packages of the runtime pack put on the engine's PYTHONPATH."""
+    caches: tuple[str, ...] = ()
+    ready: HttpCall = HttpCall("GET", "/health", timeout=5.0, retry_seconds=600.0)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How to ask for tokens and log-probabilities: an OpenAI ``/v1/completions`` call."""
+
+    path: str = "/v1/completions"
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Merged over ``{"prompt", "max_tokens", "temperature": 0, "logprobs": 1}``."""
+    tolerance: float = 0.0
+    """Largest accepted difference of a log-probability; 0 means equal."""
+
+
+class Engine(Protocol):
+    """Pure functions of the plan; nothing here touches a host."""
+
+    name: str
+
+    def launch(self, unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> Launch: ...
+
+    def quiesce(self) -> tuple[HttpCall, ...]:
+        """Drain, export the payload to ``{dir}`` if the engine has one, give memory back.
+        A payload is announced by the engine writing ``{dir}/payload.pack`` and
+        ``{dir}/payload.index.json``."""
+
+    def resume(self) -> tuple[HttpCall, ...]:
+        """Undo `quiesce` in the running engine: serve again (idempotent)."""
+
+    def hydrate(self) -> tuple[HttpCall, ...]:
+        """After a restore: bring payload and KV back from ``{payload}``; then serve."""
+
+    def sleep(self) -> tuple[HttpCall, ...]: ...
+
+    def wake(self) -> tuple[HttpCall, ...]: ...
+
+    def acceptance(self, model: Model) -> Acceptance: ...
