@@ -59,5 +59,7 @@ class Preview:
     def pausing(self) -> tuple[InstancePreview, ...]:
         """Instances that pause serving."""
         return tuple(
-            i for i in self.instances if i.change and i.change.is_pending and i.change.pauses_serving
+            i
+            for i in self.instances
+            if i.change and i.change.is_pending and i.change.pauses_serving
         )
