@@ -1,0 +1,148 @@
+"""Files that survive a crash and files that are not trusted.
+
+Writing: temporary name in the same folder, fsync, rename, fsync of the folder. Reading: regular
+files only, symbolic links never followed in the last component, FIFOs never waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from coldsnap.artifact.errors import ColdSnapError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BLOCK = 1 << 20
+"""Bytes per read while hashing."""
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
+    """Write `data` so that `path` holds either its old content or all of the new.
+
+    Raises:
+        ColdSnapError: ``file.disk-full``, ``file.read-only``, ``file.unwritable``.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            write_new(temporary, data, mode)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        fsync_dir(target.parent)
+    except OSError as error:
+        raise file_error(error, target) from error
+
+
+def write_new(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
+    """Create a file that must not exist, with exactly `mode`, and fsync it.
+
+    Raises:
+        OSError: as the system says; FileExistsError if it is there.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def fsync_dir(path: str | os.PathLike[str]) -> None:
+    """Make names created, renamed or removed in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading: no symlink, FIFO or device.
+
+    Raises:
+        ColdSnapError: ``file.missing``, ``file.not-regular``, ``file.unreadable``.
+    """
+    # O_NONBLOCK: the open of a FIFO without a writer must return, not wait.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError as error:
+        raise ColdSnapError("file.missing", f"{os.fspath(path)} is missing") from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _not_regular(path) from error
+        message = f"{os.fspath(path)} cannot be read: {error.strerror}"
+        raise ColdSnapError("file.unreadable", message) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_regular(path)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes.
+
+    Raises:
+        ColdSnapError: as `open_regular`; ``file.too-large``.
+    """
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        message = f"{os.fspath(path)} is larger than the {limit} bytes allowed for it"
+        raise ColdSnapError("file.too-large", message)
+    return data
+
+
+def sha256_file(path: str | os.PathLike[str], progress: Callable[[int], None] | None = None) -> str:
+    """``sha256:<hex>`` of a regular file; `progress` gets the bytes hashed so far.
+
+    Raises:
+        ColdSnapError: as `open_regular`.
+    """
+    with open_regular(path) as file:
+        return sha256_stream(file, progress)
+
+
+def sha256_stream(file: BinaryIO, progress: Callable[[int], None] | None = None) -> str:
+    """``sha256:<hex>`` of what is left to read of `file`."""
+    hasher = hashlib.sha256()
+    block = memoryview(bytearray(BLOCK))
+    done = 0
+    while count := file.readinto(block):  # type: ignore[attr-defined]
+        hasher.update(block[:count])
+        done += count
+        if progress is not None:
+            progress(done)
+    return "sha256:" + hasher.hexdigest()
+
+
+def file_error(error: OSError, path: str | os.PathLike[str]) -> ColdSnapError:
+    """The failed write of `path` in our words."""
+    name = os.fspath(path)
+    if error.errno in _DISK_FULL:
+        return ColdSnapError(
+            "file.disk-full",
+            f"no space left while writing {name}",
+            remedy="free space on that file system, or choose another folder",
+        )
+    if error.errno in _READ_ONLY:
+        return ColdSnapError("file.read-only", f"{name} cannot be written: {error.strerror}")
+    return ColdSnapError("file.unwritable", f"{name} cannot be written: {error}")
+
+
+def _not_regular(path: str | os.PathLike[str]) -> ColdSnapError:
+    return ColdSnapError("file.not-regular", f"{os.fspath(path)} is not a regular file")
