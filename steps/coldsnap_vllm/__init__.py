@@ -1,0 +1,5 @@
+from pathlib import Path
+
+from coldsnap.sdk import Pack
+
+PACK = Pack("vllm", {}, Path(__file__).parent)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from coldsnap.sdk import (
+    Action,
+    Change,
+    ColdSnapError,
+    FactRequest,
+    Outputs,
+    Row,
+    Seen,
+    Step,
+    StepContext,
+    unchanged,
+)
+from coldsnap_core.accept.spec import AcceptSpec
+from coldsnap_core.captures import capture_question, captured, observe_capture
+from coldsnap_core.launching import engine_of, model_of
+from coldsnap_core.target import command
+from coldsnap_core.units import chosen, observe_unit, status_question
+
+
+class Accept(Step[AcceptSpec]):
+    type = "core.accept"
+    summary = "tokens and log-probabilities of fixed prompts: record them, or demand the same"
+    spec = AcceptSpec
+    outputs: ClassVar = {
+        "answers": "text, tokens and log-probabilities per prompt",
+        "first_token_seconds": "from the start of the launch or restore to the first token",
+        "same": "whether the answers equal the capture's; null when recorded",
+        "timing": "spans",
+    }
+
+    def reads(self, spec: AcceptSpec, ctx: StepContext) -> Sequence[FactRequest]:
+        questions = [status_question(ctx)]
+        if spec.unless_captured:
+            questions.append(capture_question(ctx))
+        return questions
+
+    def observe(self, spec: AcceptSpec, ctx: StepContext) -> Seen:
+        seen = observe_unit(ctx)
+        if spec.unless_captured:
+            seen |= observe_capture(ctx)
+        return seen
+
+    def diff(self, spec: AcceptSpec, seen: Seen, ctx: StepContext) -> Change:
+        if captured(seen):
+            return unchanged("the answers are recorded with the capture")
+        generation = chosen(seen, spec.generation)
+        asked = f"{spec.tokens} tokens of {_count(len(spec.prompts), 'prompt')}"
+        if spec.mode == "record":
+            rows = (Row(Action.CREATE, "answers", f"{asked}, with log-probabilities"),)
+            return Change(Action.CREATE, "record answers", rows)
+        if generation is not None and generation.state == "serving" and generation.artifact:
+            return unchanged("accepted already; it serves")
+        if spec.expected is None:
+            raise ColdSnapError(
+                "accept.nothing-expected",
+                "there are no recorded answers to compare with",
+                ctx.where,
+                remedy="give expected: the output of core.restore, or set mode: record",
+            )
+        detail = "tokens and log-probabilities must equal the capture's"
+        return Change(Action.CHANGE, detail, (Row(Action.CHANGE, "answers", detail),))
+
+    def apply(self, spec: AcceptSpec, change: Change, ctx: StepContext) -> Outputs:
+        del change
+        acceptance = engine_of(ctx).acceptance(model_of(ctx))
+        expected = spec.expected if spec.mode == "compare" else None
+        request = {
+            "path": acceptance.path,
+            "body": dict(acceptance.body),
+            "tolerance": acceptance.tolerance,
+            "prompts": _prompts(spec, expected),
+            "tokens": spec.tokens if expected is None else _tokens(expected, spec.tokens),
+            "expected": expected,
+        }
+        if spec.generation is not None:
+            request["generation"] = spec.generation
+        result = command(ctx, "unit.accept", request)
+        return {
+            "answers": result.get("answers", []),
+            "first_token_seconds": result.get("first_token_seconds"),
+            "same": None if expected is None else bool(result.get("accepted")),
+            "timing": result.get("timing"),
+        }
+
+    def known(self, spec: AcceptSpec, seen: Seen, ctx: StepContext) -> Outputs:
+        del spec, seen, ctx
+        return {"answers": [], "first_token_seconds": None, "same": None, "timing": None}
+
+
+def _prompts(spec: AcceptSpec, expected: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    return [str(item["prompt"]) for item in expected] if expected else list(spec.prompts)
+
+
+def _tokens(expected: Sequence[Mapping[str, Any]], default: int) -> int:
+    lengths = [len(item["tokens"]) for item in expected if item.get("tokens")]
+    return max(lengths, default=default)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from coldsnap.sdk import (
+    Action,
+    Change,
+    FactRequest,
+    Outputs,
+    Row,
+    Seen,
+    Step,
+    StepContext,
+    unchanged,
+)
+from coldsnap_core.captures import (
+    capture_question,
+    captured,
+    observe_capture,
+    request_sha256,
+    short,
+)
+from coldsnap_core.checkpoint.spec import CheckpointSpec
+from coldsnap_core.launching import calls, engine_of
+from coldsnap_core.target import command, place
+from coldsnap_core.units import chosen, observe_unit, status_question
+
+
+class Checkpoint(Step[CheckpointSpec]):
+    type = "core.checkpoint"
+    summary = "dump the quiesced unit with CRIU; it serves on"
+    spec = CheckpointSpec
+    outputs: ClassVar = {
+        "capture": "folder, objects, payloads, sizes and processes of the dump",
+        "captured": "digest of an earlier capture of the same request, or empty",
+        "timing": "spans",
+    }
+
+    def reads(self, spec: CheckpointSpec, ctx: StepContext) -> Sequence[FactRequest]:
+        del spec
+        return (status_question(ctx), capture_question(ctx))
+
+    def observe(self, spec: CheckpointSpec, ctx: StepContext) -> Seen:
+        seen = observe_unit(ctx)
+        return seen | observe_capture(ctx) if spec.unless_captured else seen
+
+    def diff(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> Change:
+        del ctx
+        if captured(seen):
+            detail = short(captured(seen))
+            return unchanged("captured already", Row(Action.NONE, "capsule", detail))
+        generation = chosen(seen, spec.generation)
+        detail = f"of generation {generation.number}" if generation else "(known after apply)"
+        rows = (Row(Action.CREATE, "capsule", detail),)
+        return Change(Action.CREATE, "dump the process tree", rows, pauses_serving=True)
+
+    def apply(self, spec: CheckpointSpec, change: Change, ctx: StepContext) -> Outputs:
+        del change
+        request: dict[str, Any] = {
+            "capture_id": f"{spec.name}.{ctx.run}" if ctx.run else spec.name,
+            "request_sha256": request_sha256(ctx),
+            "resume": calls(engine_of(ctx).resume()),
+            "criu": f"{place(ctx)['pack']}/criu/criu",
+        }
+        if spec.generation is not None:
+            request["generation"] = spec.generation
+        result = command(ctx, "unit.checkpoint", request)
+        return {"capture": result, "captured": "", "timing": result.get("timing")}
+
+    def recover(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> None:
+        """Make sure the unit serves: a failed dump puts that back by itself, a killed one not."""
+        del seen
+        generation = chosen(observe_unit(ctx), spec.generation)
+        if generation is not None and generation.state == "quiesced":
+            command(ctx, "unit.resume", {"calls": calls(engine_of(ctx).resume())}, phase="undo")
+
+    def known(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> Outputs:
+        del spec, ctx
+        return {"capture": None, "captured": captured(seen), "timing": None}

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from coldsnap.sdk import (
+    Action,
+    Change,
+    FactRequest,
+    Outputs,
+    Row,
+    Seen,
+    Step,
+    StepContext,
+    unchanged,
+)
+from coldsnap_core.captures import (
+    capture_question,
+    captured,
+    observe_capture,
+    request_sha256,
+    short,
+)
+from coldsnap_core.launch.spec import LaunchSpec
+from coldsnap_core.launching import launch_body, launch_sha256
+from coldsnap_core.target import command
+from coldsnap_core.units import Generation, live, observe_unit, status_question
+
+
+class Launch(Step[LaunchSpec]):
+    type = "core.launch"
+    summary = "start an engine in namespaces of its own and wait until it serves"
+    spec = LaunchSpec
+    outputs: ClassVar = {
+        "generation": "number of the process tree that serves",
+        "ports": "published ports",
+        "timing": "spans of the start",
+    }
+
+    def reads(self, spec: LaunchSpec, ctx: StepContext) -> Sequence[FactRequest]:
+        questions = [status_question(ctx)]
+        if spec.unless_captured:
+            questions.append(capture_question(ctx))
+        return questions
+
+    def observe(self, spec: LaunchSpec, ctx: StepContext) -> Seen:
+        seen = observe_unit(ctx)
+        seen["launch_sha256"] = launch_sha256(launch_body(ctx))
+        if spec.unless_captured:
+            seen |= observe_capture(ctx)
+        return seen
+
+    def diff(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> Change:
+        del ctx
+        running = _running(seen)
+        if running is not None:
+            return unchanged(f"generation {running.number} serves")
+        if captured(seen):
+            return unchanged(f"captured already as {short(captured(seen))}")
+        others = [generation for generation in live(seen) if generation.exposed]
+        rows = [Row(Action.CREATE, "process tree", "cold start")]
+        if others and spec.expose:
+            rows.append(
+                Row(Action.CHANGE, "ports", f"taken over from generation {others[0].number}")
+            )
+        return Change(Action.CREATE, "start the engine", tuple(rows))
+
+    def apply(self, spec: LaunchSpec, change: Change, ctx: StepContext) -> Outputs:
+        del change
+        body = launch_body(ctx)
+        body["ready"]["retry_seconds"] = spec.ready_timeout
+        digests = {"launch_sha256": launch_sha256(body), "request_sha256": request_sha256(ctx)}
+        return command(ctx, "unit.launch", {**body, **digests, "expose": spec.expose})
+
+    def recover(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> None:
+        """Stop every generation that was not there before."""
+        del spec
+        before = {item.number for item in live(seen)}
+        for generation in live(observe_unit(ctx)):
+            if generation.number not in before:
+                request: dict[str, Any] = {"generation": generation.number, "grace": 10}
+                command(ctx, "unit.stop", request, phase=f"undo.{generation.number}")
+
+    def known(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> Outputs:
+        del spec, ctx
+        running = _running(seen)
+        return {"generation": running.number if running else None, "ports": [], "timing": None}
+
+
+def _running(seen: Seen) -> Generation | None:
+    wanted = seen.get("launch_sha256")
+    return next(
+        (g for g in live(seen) if g.launch_sha256 == wanted and g.state in {"serving", "quiesced"}),
+        None,
+    )

@@ -1,0 +1,72 @@
+"""From the plan's unit and the engine's answer to the launch request of the runtime pack."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from coldsnap.artifact.canonical import digest
+from coldsnap.sdk import ColdSnapError, Engine, Model, StepContext, Unit
+from coldsnap_core.target import host_of, place
+
+
+def engine_of(ctx: StepContext) -> Engine:
+    if ctx.engine is None:
+        raise ColdSnapError(
+            "plan.no-engine",
+            f"step {ctx.step} needs an engine, and the plan names none",
+            ctx.where,
+            remedy="write engine: at the top of the plan",
+        )
+    return ctx.engine
+
+
+def unit_of(ctx: StepContext) -> Unit:
+    if ctx.unit is None:
+        raise ColdSnapError("internal.no-unit", f"step {ctx.step} has no unit")
+    return ctx.unit
+
+
+def model_of(ctx: StepContext) -> Model:
+    return ctx.plan.model or Model(id="")
+
+
+def launch_body(ctx: StepContext) -> dict[str, Any]:
+    """Request of ``unit.launch`` without what differs per run; JSON values only."""
+    engine, unit, model = engine_of(ctx), unit_of(ctx), model_of(ctx)
+    host_vars = {**host_of(ctx).vars, **place(ctx)}
+    launch = engine.launch(unit, model, host_vars)
+    mounts = [mount.model_dump() for mount in unit.mounts]
+    if model.path:
+        mounts.append({"source": model.path, "target": model.path, "read_only": True})
+    return {
+        "engine": engine.name,
+        "model": model.model_dump(),
+        "launch": {
+            "argv": list(launch.argv),
+            "env": {**launch.env, **unit.env},
+            "cwd": unit.cwd,
+            "inside": list(launch.inside),
+            "caches": [*launch.caches, *unit.caches],
+            "mounts": mounts,
+            "network": unit.network,
+            "ports": [port.model_dump() for port in unit.ports],
+            "shm": unit.shm,
+            "runtime": unit.runtime,
+            "image": unit.image,
+            "io_uring": "deny",
+        },
+        "ready": asdict(launch.ready),
+    }
+
+
+def launch_sha256(body: dict[str, Any]) -> str:
+    """Digest of what identifies a launch: everything but the placement of ports and mounts."""
+    launch = dict(body["launch"])
+    launch["ports"] = [{"name": p["name"], "inner": p["inner"]} for p in launch["ports"]]
+    launch["mounts"] = [{k: v for k, v in m.items() if k != "source"} for m in launch["mounts"]]
+    return digest({"engine": body["engine"], "model": body["model"], "launch": launch})
+
+
+def calls(items: tuple[Any, ...]) -> list[dict[str, Any]]:
+    return [asdict(item) for item in items]

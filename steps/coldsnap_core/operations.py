@@ -1,0 +1,82 @@
+"""pyinfra operations of the core pack: the only code that changes a target.
+
+They are ordinary pyinfra operations; outside ColdSnap use them as such::
+
+    from coldsnap_core.operations import runtime_verb
+    runtime_verb(verb="unit.stop", request={"unit": "u0"}, pack=PACK, job="stop-u0")
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Generator
+from typing import Any
+
+from pyinfra import host
+from pyinfra.api import StringCommand, operation
+
+from coldsnap_core.facts import PackStaged
+
+
+@operation(is_idempotent=False)
+def runtime_verb(
+    verb: str,
+    request: dict[str, Any],
+    pack: str,
+    python: str = "python3",
+    state_dir: str = "/var/lib/coldsnap",
+    job: str | None = None,
+) -> Generator[StringCommand, None, None]:
+    """Run a verb of the staged runtime pack, with `job` as a job that outlives its caller.
+
+    + verb: ``unit.launch``, ``unit.checkpoint`` ...; the pack lists them: ``PACK verbs``
+    + request: JSON object, given on standard input
+    + pack: folder of the runtime pack on the host
+    + job: the same id and request again attach to the job or return its stored result
+    """
+    argv = [python, pack, verb, "--state-dir", state_dir]
+    if job:
+        argv += ["--job", job]
+    body = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    yield StringCommand(shlex.join(argv), _stdin=body)
+
+
+@operation()
+def runtime_staged(
+    pack: str,
+    archive: str,
+    python: str = "python3",
+    state_dir: str = "/var/lib/coldsnap",
+) -> Generator[StringCommand, None, None]:
+    """Unpack an uploaded runtime pack, verify it, and move it to its content address.
+
+    + pack: ``{state_dir}/runtime/sha256/<hex>``
+    + archive: the uploaded tar on the host; removed afterwards
+    """
+    seen = host.get_fact(PackStaged, pack=pack, python=python, state_dir=state_dir)
+    if seen["staged"] and seen["valid"]:
+        host.noop(f"runtime pack {pack} is staged and whole")
+        return
+    temporary = f"{pack}.new"
+    verify = shlex.join([python, temporary, "pack.verify", "--state-dir", state_dir])
+    quoted, new, tar = shlex.quote(pack), shlex.quote(temporary), shlex.quote(archive)
+    yield StringCommand(
+        f"set -e; rm -rf {new}; mkdir -p {new}; tar -xf {tar} -C {new}; "
+        f'echo \'{{"expect":"{pack.rsplit("/", 1)[-1]}"}}\' | {verify}; '
+        f"rm -rf {quoted}; mv -T {new} {quoted}; rm -f {tar}; sync -f {quoted}"
+    )
+
+
+@operation(is_idempotent=False)
+def lease(
+    verb: str,
+    request: dict[str, Any],
+    pack: str,
+    python: str = "python3",
+    state_dir: str = "/var/lib/coldsnap",
+) -> Generator[StringCommand, None, None]:
+    """Acquire, renew or release the lease of a unit: verb ``acquire``, ``renew``, ``release``."""
+    argv = [python, pack, f"lease.{verb}", "--state-dir", state_dir]
+    body = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    yield StringCommand(shlex.join(argv), _stdin=body)

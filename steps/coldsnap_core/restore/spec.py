@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from typing import Literal
+
+from coldsnap.sdk import Duration, Spec
+
+
+class RestoreSpec(Spec):
+    """Bring a captured unit back as a new generation beside whatever serves now."""
+
+    artifact: str
+    """Name, name:tag or sha256:... of an artifact in the store."""
+    verify: Literal["record", "full"] = "record"
+    """`record` trusts a file whose stat equals the one of its verified record; `full` hashes."""
+    deadline: Duration = 300.0
+    """Longest time for CRIU; the new process tree is killed then."""

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from coldsnap.sdk import (
+    Action,
+    Change,
+    ColdSnapError,
+    FactRequest,
+    Outputs,
+    Row,
+    Seen,
+    Step,
+    StepContext,
+    unchanged,
+)
+from coldsnap_core.captures import short
+from coldsnap_core.launching import launch_body, unit_of
+from coldsnap_core.restore.admission import admit
+from coldsnap_core.restore.spec import RestoreSpec
+from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
+from coldsnap_core.units import Generation, live, observe_unit, status_question
+
+_PROFILE = "coldsnap_core.facts:HostProfile"
+
+
+class Restore(Step[RestoreSpec]):
+    type = "core.restore"
+    summary = "bring a captured unit back as a new generation, verified before CRIU sees it"
+    spec = RestoreSpec
+    outputs: ClassVar = {
+        "generation": "number of the restored process tree",
+        "artifact": "digest of the manifest",
+        "expected": "recorded answers, for core.accept",
+        "cold_start_seconds": "cold start to the first token at capture, if it was measured",
+        "timing": "spans",
+    }
+
+    def reads(self, spec: RestoreSpec, ctx: StepContext) -> Sequence[FactRequest]:
+        return (
+            status_question(ctx),
+            question(ctx, "store.resolve", _reference(spec, ctx)),
+            FactRequest(_PROFILE, place(ctx)),
+        )
+
+    def observe(self, spec: RestoreSpec, ctx: StepContext) -> Seen:
+        seen = observe_unit(ctx)
+        found = ask(ctx, "store.resolve", _reference(spec, ctx))
+        seen["manifest"] = found.get("manifest") or ""
+        seen["descriptor"] = _essentials(found.get("descriptor") or {})
+        profile = checked(ctx, host_of(ctx).ask(FactRequest(_PROFILE, place(ctx))))
+        seen["identity"] = profile.get("identity", {})
+        return seen
+
+    def diff(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> Change:
+        manifest = str(seen["manifest"])
+        if not manifest:
+            if not ctx.run and not seen.get("staged", True):
+                return Change(Action.UNKNOWN, "restore", (Row(Action.UNKNOWN, "capsule", ""),))
+            raise ColdSnapError(
+                "restore.artifact-missing",
+                f"the store holds no artifact {spec.artifact!r}",
+                ctx.where,
+                details=(f"store: {store_path(ctx)}",),
+                remedy="capture it first, or look what is there: coldsnap artifact list",
+            )
+        same = _serving(seen, manifest)
+        if same is not None:
+            return unchanged(
+                f"generation {same.number} serves it", Row(Action.NONE, "capsule", short(manifest))
+            )
+        admit(seen["descriptor"], seen["identity"], ctx.where)
+        size = int(seen["descriptor"]["bytes"]) / 2**30
+        rows = (Row(Action.CREATE, "capsule", f"{short(manifest)}  {size:.2f} GiB"),)
+        return Change(Action.CREATE, "restore the process tree", rows, data={"manifest": manifest})
+
+    def apply(self, spec: RestoreSpec, change: Change, ctx: StepContext) -> Outputs:
+        launch = launch_body(ctx)["launch"]
+        request = {
+            "store": store_path(ctx),
+            "artifact": change.data["manifest"],
+            "ports": [port.model_dump() for port in unit_of(ctx).ports],
+            "mounts": launch["mounts"],
+            "verify": spec.verify,
+            "deadline": spec.deadline,
+            "criu": f"{place(ctx)['pack']}/criu/criu",
+            "expose": False,
+        }
+        result = command(ctx, "unit.restore", request)
+        found = ask(ctx, "store.resolve", _reference(spec, ctx))
+        return _outputs(int(result["generation"]), found, result.get("timing"))
+
+    def recover(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> None:
+        """Stop every generation that was not there before."""
+        del spec
+        before = {item.number for item in live(seen)}
+        for generation in live(observe_unit(ctx)):
+            if generation.number not in before:
+                request = {"generation": generation.number, "grace": 0}
+                command(ctx, "unit.stop", request, phase=f"undo.{generation.number}")
+
+    def known(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> Outputs:
+        same = _serving(seen, str(seen["manifest"]))
+        found = ask(ctx, "store.resolve", _reference(spec, ctx))
+        return _outputs(same.number if same else None, found, None)
+
+
+def _reference(spec: RestoreSpec, ctx: StepContext) -> dict[str, Any]:
+    return {"store": store_path(ctx), "ref": spec.artifact}
+
+
+def _serving(seen: Seen, manifest: str) -> Generation | None:
+    return next(
+        (g for g in live(seen) if g.artifact == manifest and g.state in {"serving", "sleeping"}),
+        None,
+    )
+
+
+def _essentials(descriptor: Mapping[str, Any]) -> dict[str, Any]:
+    """What admission compares; the whole descriptor would only swell the journal."""
+    compatibility = descriptor.get("compatibility") or {}
+    units = compatibility.get("units") or [{}]
+    extensions = descriptor.get("extensions") or {}
+    objects = (descriptor.get("capsule") or {}).get("objects") or []
+    return {
+        "driver": (descriptor.get("snapshot_driver") or {}).get("id", ""),
+        "architecture": units[0].get("architecture", ""),
+        "cpu_flags": extensions.get("cpu_flags", []),
+        "bytes": sum(int(item.get("bytes") or 0) for item in objects),
+        "engine": (descriptor.get("launch") or {}).get("engine", ""),
+    }
+
+
+def _outputs(generation: int | None, found: Mapping[str, Any], timing: Any) -> Outputs:
+    descriptor = found.get("descriptor") or {}
+    extensions = descriptor.get("extensions") or {}
+    return {
+        "generation": generation,
+        "artifact": found.get("manifest") or "",
+        "expected": extensions.get("answers") or [],
+        "cold_start_seconds": extensions.get("cold_start_seconds"),
+        "timing": timing,
+    }

@@ -1,0 +1,67 @@
+"""Generations of a unit, as the target reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coldsnap.sdk import FactRequest, Seen, StepContext
+from coldsnap_core.target import ask, question
+
+LIVE = frozenset({"starting", "serving", "quiesced", "restored", "hydrated", "sleeping"})
+
+
+@dataclass(frozen=True)
+class Generation:
+    number: int
+    state: str
+    launch_sha256: str
+    artifact: str
+    """Digest of the manifest it was restored from; empty after a cold start."""
+    exposed: bool
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+
+def status_question(ctx: StepContext) -> FactRequest:
+    return question(ctx, "unit.status", {"unit": ctx.unit.id if ctx.unit else None})
+
+
+def observe_unit(ctx: StepContext) -> dict[str, Any]:
+    """What matters of each live or dead generation, without clocks, for `Seen`."""
+    answer = ask(ctx, "unit.status", {"unit": ctx.unit.id if ctx.unit else None})
+    keep = ("generation", "state", "launch_sha256", "artifact", "exposed")
+    units = [{key: unit.get(key) for key in keep} for unit in answer.get("units") or []]
+    return {"staged": answer.get("staged", True), "generations": units}
+
+
+def generations(seen: Seen) -> list[Generation]:
+    """Generations in `seen`, newest first."""
+    found = [_generation(item) for item in seen.get("generations", ())]
+    return sorted(found, key=lambda generation: -generation.number)
+
+
+def _generation(item: Mapping[str, Any]) -> Generation:
+    return Generation(
+        number=int(item.get("generation") or 0),
+        state=str(item.get("state") or ""),
+        launch_sha256=str(item.get("launch_sha256") or ""),
+        artifact=str(item.get("artifact") or ""),
+        exposed=bool(item.get("exposed")),
+    )
+
+
+def live(seen: Seen) -> list[Generation]:
+    """Live generations, newest first."""
+    return [generation for generation in generations(seen) if generation.is_live]
+
+
+def chosen(seen: Seen, number: int | None) -> Generation | None:
+    """The generation `number`, or the newest live one."""
+    found = live(seen)
+    if number is None:
+        return found[0] if found else None
+    return next((item for item in generations(seen) if item.number == number), None)
