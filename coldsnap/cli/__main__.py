@@ -1,0 +1,5 @@
+"""``python -m coldsnap.cli``."""
+
+from coldsnap.cli.main import run
+
+run()
