@@ -36,8 +36,8 @@ def folder(step: type[Step[Any]]) -> Path:
 def cases() -> list[Any]:
     found = []
     for name, step in sorted(STEPS.items()):
-        for path in sorted((folder(step) / "cases").glob("*.yaml")):
-            found.append(pytest.param(step, path, id=f"{name}:{path.stem}"))
+        paths = sorted((folder(step) / "cases").glob("*.yaml"))
+        found += [pytest.param(step, path, id=f"{name}:{path.stem}") for path in paths]
     return found
 
 
@@ -134,7 +134,7 @@ def _sample(step: type[Step[Any]], field: str) -> Any:
         return 1
     if "float" in annotation:
         return 1.0
-    if "list" in annotation:
+    if "list" in annotation or "tuple" in annotation:
         return []
     return {} if "dict" in annotation else "x"
 
