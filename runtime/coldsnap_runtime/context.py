@@ -26,10 +26,12 @@ class Cancelled(BaseException):
 
 
 class Context:
-    """Attributes:
-    state_dir: absolute folder of everything kept on this host.
-    pack: absolute folder of the runtime pack (or of the source tree's ``runtime``).
-    job: id of the job that this process is; empty outside a job.
+    """One run of one verb.
+
+    Attributes:
+        state_dir: absolute folder of everything kept on this host.
+        pack: absolute folder of the runtime pack (or of the source tree's ``runtime``).
+        job: id of the job that this process is; empty outside a job.
     """
 
     def __init__(self, state_dir: str, pack: str, emit: Emit, job: str = "") -> None:
