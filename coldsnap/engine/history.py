@@ -40,6 +40,10 @@ class InstanceHistory:
     order: int = 0
     """Sequence number of its first change; recovery goes from high to low. 0: never changed."""
     attempts: int = 0
+    redo: int = 0
+    """How often it was applied anew after it had been done or put back; part of its job's id."""
+    finished: bool = False
+    """Whether its present job id is used up: it was done, or put back."""
     seconds: float = 0.0
     started: float = 0.0
     """Unix seconds of the first attempt's start."""
@@ -48,6 +52,11 @@ class InstanceHistory:
     error: ColdSnapError | None = None
     touched: bool = False
     """Whether there may be something to put back."""
+
+    @property
+    def next_redo(self) -> int:
+        """`redo` of the next apply: a new job, unless the last one was cut off or failed."""
+        return self.redo + 1 if self.finished else self.redo
 
 
 @dataclass
@@ -99,11 +108,17 @@ def fold(records: Sequence[Record]) -> History:
         raise ColdSnapError("journal.no-header", "the journal does not begin with its header")
     history = History(records[0].body, records[0].time, head=records[-1].sha256)
     for record in records[1:]:
-        if record.kind.startswith("step."):
-            _step(history, record)
-        else:
-            _run(history, record)
+        advance(history, record)
     return history
+
+
+def advance(history: History, record: Record) -> None:
+    """Take one more record into account."""
+    history.head = record.sha256
+    if record.kind.startswith("step."):
+        _step(history, record)
+    else:
+        _run(history, record)
 
 
 def _run(history: History, record: Record) -> None:
@@ -139,6 +154,7 @@ def _changing(instance: InstanceHistory, record: Record) -> None:
     instance.order = instance.order or record.seq
     instance.started = instance.started or record.time
     instance.attempts += 1
+    instance.redo, instance.finished = int(record.body.get("redo", 0)), False
     instance.spec = record.body["spec"]
     instance.change = record.body["change"]
     instance.error = None
@@ -149,6 +165,7 @@ def _done(instance: InstanceHistory, record: Record) -> None:
     # An interrupted apply can be found complete when it is resumed: still this run's change.
     instance.state = State.DONE if changed or instance.touched else State.UNCHANGED
     instance.outputs = record.body["outputs"]
+    instance.finished = instance.finished or changed
     instance.seconds += float(record.body.get("seconds", 0.0))
     instance.started = instance.started or record.time
     instance.error = None
@@ -174,6 +191,7 @@ def _recovering(instance: InstanceHistory, _record: Record) -> None:
 
 def _recovered(instance: InstanceHistory, _record: Record) -> None:
     instance.state, instance.touched, instance.order = State.RECOVERED, False, 0
+    instance.finished = True
     instance.outputs, instance.seen = {}, None
 
 

@@ -83,6 +83,9 @@ class StepContext:
     attempt: int = 1
     deadline: float | None = None
     """Seconds this attempt may take."""
+    redo: int = 0
+    """How often this run had to do again what it had done already (it was put back, or its
+    effect was gone when the run was resumed); a new job each time."""
 
     @property
     def where(self) -> str:
@@ -95,7 +98,8 @@ class StepContext:
     def job(self) -> str:
         """Id of the runtime job of this instance: the same on resume, so that it is found."""
         unit = f".{self.unit.id}" if self.unit else ""
-        return f"{self.run}.{self.step}{unit}"
+        redo = f".again{self.redo}" if self.redo else ""
+        return f"{self.run}.{self.step}{unit}{redo}"
 
 
 S = TypeVar("S", bound=Spec)

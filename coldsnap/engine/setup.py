@@ -1,0 +1,57 @@
+"""What an engine call needs: plan, hosts, step types, folders, limits. Made by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coldsnap.engine.cancel import CancelToken
+from coldsnap.engine.events import EventSink, RunEvent
+from coldsnap.engine.fleet import Fleet
+from coldsnap.engine.lease import LeaseKeeper
+from coldsnap.plan.model import Plan
+from coldsnap.sdk.engine import Engine
+from coldsnap.sdk.step import RuntimeRef, Step
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much goes on at the same time."""
+
+    overall: int = 64
+    """Instances, all hosts together."""
+    per_host: int = 4
+    """Instances on one host."""
+    hang_grace: float = 30.0
+    """Seconds after its timeout in which an attempt must have ended by itself."""
+    heartbeat: float = 10.0
+    """Seconds without news after which a running step is reported as still running."""
+    lease_ttl: float = 90.0
+
+
+def _quiet(_event: RunEvent) -> None:
+    """The sink of nobody."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    plan: Plan
+    text: str
+    """The plan document as it was read."""
+    fleet: Fleet
+    types: Mapping[str, type[Step[Any]]]
+    """Step type -> class, from the pack registry."""
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    """Engine name -> engine, from entry point group ``coldsnap.engines``."""
+    project: Path = Path()
+    """Folder in which ``.coldsnap/runs`` is kept."""
+    runtime: RuntimeRef | None = None
+    sink: EventSink = _quiet
+    cancel: CancelToken = field(default_factory=CancelToken)
+    limits: Limits = Limits()
+    leases: LeaseKeeper | None = None
+    """None: leases on the targets, through the runtime pack."""
+    selected: frozenset[str] | None = None
+    """Ids of the steps of a slice (``--only``, ``--from``, ``--until``); None: all."""
