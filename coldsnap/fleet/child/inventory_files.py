@@ -1,0 +1,55 @@
+"""pyinfra's own inventories (``hosts.py`` with ``group_data/``), read by pyinfra.
+
+They are programs: they run here, in the child, and the parent gets plain data.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pyinfra_cli.inventory import make_inventory_from_files
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.fleet.child.facts import plain
+
+CONNECTORS = {"SSHConnector": "ssh", "LocalConnector": "local", "DockerConnector": "docker"}
+
+
+def read_inventory(path: str) -> dict[str, Any]:
+    """``{"hosts": [{name, connector, data}], "groups": {name: {"hosts": [...], "data": {}}}}``.
+
+    Raises:
+        ColdSnapError: ``inventory.invalid``: it fails, or uses a connector that we cannot.
+    """
+    try:
+        inventory = make_inventory_from_files(path, cwd=str(Path(path).resolve().parent))
+    except (SystemExit, Exception) as error:
+        raise ColdSnapError(
+            "inventory.invalid",
+            f"pyinfra cannot load the inventory {os.fspath(path)}",
+            cause=f"{type(error).__name__}: {error}"[:500],
+        ) from error
+    hosts = [_host(path, host) for host in inventory]
+    groups = {
+        name: {"hosts": [host.name for host in members], "data": _plain(inventory.group_data[name])}
+        for name, members in inventory.groups.items()
+    }
+    return {"hosts": hosts, "groups": groups, "data": _plain(inventory.data)}
+
+
+def _host(path: str, host: Any) -> dict[str, Any]:
+    connector = CONNECTORS.get(host.connector_cls.__name__)
+    if connector is None:
+        raise ColdSnapError(
+            "inventory.invalid",
+            f"host {host.name} in {path} uses a connector that coldsnap does not support",
+            cause=host.connector_cls.__name__,
+            remedy="use @local, @ssh or @docker (a running container)",
+        )
+    return {"name": host.name, "connector": connector, "data": _plain(host.host_data)}
+
+
+def _plain(data: Any) -> dict[str, Any]:
+    return {str(key): plain(value) for key, value in dict(data).items()}
