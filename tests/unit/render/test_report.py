@@ -1,0 +1,124 @@
+"""Run reports: figures, text against golden files, the HTML page."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from coldsnap.render.report.html import report_html
+from coldsnap.render.report.model import report_of
+from coldsnap.render.report.text import closing_text, report_text
+
+GOLDEN = Path(__file__).parent / "golden"
+
+_spec = importlib.util.spec_from_file_location("histories", Path(__file__).parent / "histories.py")
+histories = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(histories)
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    import time
+
+    time.tzset()
+
+
+@pytest.mark.parametrize("name", ["restored", "captured", "failed"])
+def test_text_is_golden(name: str, golden) -> None:
+    report = report_of(getattr(histories, name)())
+    golden(GOLDEN / f"run-{name}.txt", report_text(report) + "\n")
+
+
+def test_a_restore_ends_in_the_figures_that_matter() -> None:
+    said = closing_text(report_of(histories.restored(("gpu-1",))), ".coldsnap/runs/01R")
+    assert said.splitlines() == [
+        (
+            " restored  qwen3-8b-restore   u0 on gpu-1   2.7 s to first token"
+            "   cold start 50 s   18x   same answer: yes"
+        ),
+        "   process 0.9 s   hydrate 0.4 s   first token 0.1 s",
+        (
+            f" run {histories.RUN}; receipt .coldsnap/runs/01R/receipt.json;"
+            f" coldsnap runs report {histories.RUN} --html report.html"
+        ),
+    ]
+
+
+def test_spans_stand_where_their_host_says() -> None:
+    report = report_of(histories.restored(("gpu-1",)))
+    bars = {bar.step: bar for _, bars in report.hosts for bar in bars}
+    process, inner = bars["demo.restore"].spans
+    assert (process.name, process.depth) == ("process", 0)
+    assert process.start == pytest.approx(2.15)
+    assert (inner.name, inner.depth) == ("read image", 1)
+
+
+def test_a_host_whose_clock_is_off_is_moved_to_its_step() -> None:
+    wrong = histories.restored(("gpu-1",))
+    for instance in wrong.instances.values():
+        timing = instance.outputs.get("timing")
+        if timing:
+            timing["clocks"][0]["origin_unix_ns"] += 3600 * 10**9
+    bars = {bar.step: bar for _, bars in report_of(wrong).hosts for bar in bars}
+    assert bars["demo.restore"].spans[0].start == pytest.approx(2.1)
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [
+        None,
+        "x",
+        {"clocks": "x", "spans": 3},
+        {"clocks": [{}], "spans": [{"id": "a", "parent": "a"}, {"start_offset_seconds": "x"}]},
+        {
+            "spans": [
+                {"id": "a", "parent": "a", "start_offset_seconds": 1, "duration_seconds": True}
+            ]
+        },
+    ],
+)
+def test_nonsense_from_a_host_is_left_out(timing) -> None:
+    found = histories.restored(("gpu-1",))
+    for instance in found.instances.values():
+        instance.outputs = {**instance.outputs, "timing": timing}
+    report = report_of(found)
+    assert all(not bar.spans for _, bars in report.hosts for bar in bars)
+    assert report_html(report)
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        self.links += [v for k, v in attrs if k in ("src", "href") and v is not None]
+
+
+@pytest.mark.parametrize("name", ["restored", "captured", "failed"])
+def test_the_page_asks_nothing_of_the_network(name: str) -> None:
+    text = report_html(report_of(getattr(histories, name)()))
+    page = Page()
+    page.feed(text)
+    assert page.links == ["data:,"]
+    assert not re.search(r"https?://|url\(|@import", text)
+
+
+def test_text_of_hosts_is_escaped() -> None:
+    text = report_html(report_of(histories.failed()))
+    assert "&lt;b&gt;could&lt;/b&gt;" in text
+    assert "<b>could" not in text
+
+
+def test_bars_stay_inside_the_page() -> None:
+    text = report_html(report_of(histories.restored()))
+    for left, width in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", text):
+        assert 0 <= float(left) <= 100
+        assert float(left) + float(width) <= 100.3
