@@ -41,7 +41,9 @@ class LazyGroup(TyperGroup):
         if entry is None:
             return None
         app: typer.Typer = importlib.import_module(entry.module).app
-        command = typer.main.get_command(app)
+        # get_command makes a group of one command that command itself.
+        build = typer.main.get_command if entry.single else typer.main.get_group
+        command: Any = build(app)
         command.name = cmd_name
         return command
 

@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -36,21 +36,23 @@ _PROJECT = typer.Option(
 _JSON = typer.Option("--json", help="Answer in JSON on stdout.")
 _PROGRESS = typer.Option("--progress", help="How progress is told on stderr.", metavar="MODE")
 _COLOR = typer.Option("--color", help="Colour: auto, always or never.", metavar="WHEN")
-_VERBOSE = typer.Option("--verbose", "-v", count=True, help="Tell more of the story.")
+_VERBOSE = typer.Option(
+    "--verbose", "-v", count=True, show_default=False, help="Tell more of the story."
+)
 
 _COMMON: dict[str, tuple[Any, Any]] = {
-    "project": (Annotated[Optional[Path], _PROJECT], None),
+    "project": (Annotated[Path | None, _PROJECT], None),
     "json": (Annotated[bool, _JSON], False),
-    "progress": (Annotated[Optional[ProgressMode], _PROGRESS], None),
-    "color": (Annotated[Optional[ColorMode], _COLOR], None),
+    "progress": (Annotated[ProgressMode | None, _PROGRESS], None),
+    "color": (Annotated[ColorMode | None, _COLOR], None),
     "verbose": (Annotated[int, _VERBOSE], 0),
 }
-_FLEET: dict[str, tuple[Any, Any]] = {"inventory": (Annotated[Optional[str], _INVENTORY], None)}
+_FLEET: dict[str, tuple[Any, Any]] = {"inventory": (Annotated[str | None, _INVENTORY], None)}
 _VARS: dict[str, tuple[Any, Any]] = {
-    "variables": (Annotated[Optional[list[str]], _VARIABLE], None),
-    "variable_files": (Annotated[Optional[list[Path]], _VARIABLE_FILE], None),
+    "variables": (Annotated[list[str] | None, _VARIABLE], None),
+    "variable_files": (Annotated[list[Path] | None, _VARIABLE_FILE], None),
 }
-_STORES: dict[str, tuple[Any, Any]] = {"store": (Annotated[Optional[str], _STORE], None)}
+_STORES: dict[str, tuple[Any, Any]] = {"store": (Annotated[str | None, _STORE], None)}
 
 
 def group(help_text: str) -> typer.Typer:
@@ -110,14 +112,14 @@ def command(
 
 def root_options(
     context: typer.Context,
-    inventory: Annotated[Optional[str], _INVENTORY] = None,
-    variables: Annotated[Optional[list[str]], _VARIABLE] = None,
-    variable_files: Annotated[Optional[list[Path]], _VARIABLE_FILE] = None,
-    store: Annotated[Optional[str], _STORE] = None,
-    project: Annotated[Optional[Path], _PROJECT] = None,
+    inventory: Annotated[str | None, _INVENTORY] = None,
+    variables: Annotated[list[str] | None, _VARIABLE] = None,
+    variable_files: Annotated[list[Path] | None, _VARIABLE_FILE] = None,
+    store: Annotated[str | None, _STORE] = None,
+    project: Annotated[Path | None, _PROJECT] = None,
     json: Annotated[bool, _JSON] = False,
-    progress: Annotated[Optional[ProgressMode], _PROGRESS] = None,
-    color: Annotated[Optional[ColorMode], _COLOR] = None,
+    progress: Annotated[ProgressMode | None, _PROGRESS] = None,
+    color: Annotated[ColorMode | None, _COLOR] = None,
     verbose: Annotated[int, _VERBOSE] = 0,
 ) -> None:
     """Options may also stand before the command."""

@@ -36,21 +36,30 @@ def exit_code_of(call: Callable[[], object], arguments: Sequence[str]) -> int:
     try:
         code = call()
         sys.stdout.flush()
-    except ColdSnapError as error:
-        return _report(error, arguments)
-    except KeyboardInterrupt:
-        return _interrupted(ExitCode.INTERRUPTED)
-    except Terminated:
-        return _interrupted(ExitCode.TERMINATED)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.FAILED
     except BrokenPipeError:
         # Who reads stdout has gone (`| head`); keep the interpreter from trying again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
+    except (KeyboardInterrupt, Terminated) as signal:
+        return _interrupted(signal)
     except Exception as error:  # noqa: BLE001 - the last net: no traceback reaches a user
-        return _from_framework(error, arguments)
+        return _failed(error, arguments)
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _failed(error: Exception, arguments: Sequence[str]) -> int:
+    if isinstance(error, ColdSnapError):
+        return _report(error, arguments)
+    # Usage errors of the argument parser are known by their shape: their package differs
+    # between versions of typer.
+    message: Any = getattr(error, "format_message", None)
+    if callable(message):
+        return _report(_usage_error(error, str(message())), arguments)
+    if type(error).__name__ == "Abort":
+        return _interrupted(KeyboardInterrupt())
+    return _report(_unexpected(error, arguments), arguments)
 
 
 def code_of(error: ColdSnapError) -> ExitCode:
@@ -69,19 +78,10 @@ def _report(error: ColdSnapError, arguments: Sequence[str]) -> int:
     return code_of(error)
 
 
-def _interrupted(code: ExitCode) -> int:
-    sys.stderr.write("\ninterrupted\n" if code is ExitCode.INTERRUPTED else "\nterminated\n")
-    return code
-
-
-def _from_framework(error: Exception, arguments: Sequence[str]) -> int:
-    """Usage errors of the argument parser, known by their shape: its package differs by version."""
-    message: Any = getattr(error, "format_message", None)
-    if callable(message):
-        return _report(_usage_error(error, str(message())), arguments)
-    if type(error).__name__ == "Abort":
-        return _interrupted(ExitCode.INTERRUPTED)
-    return _report(_unexpected(error, arguments), arguments)
+def _interrupted(signal: BaseException) -> int:
+    terminated = isinstance(signal, Terminated)
+    sys.stderr.write("\nterminated\n" if terminated else "\ninterrupted\n")
+    return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
 
 
 def _usage_error(error: Exception, message: str) -> ColdSnapError:

@@ -22,6 +22,7 @@ PROJECT_FILE: Final = "coldsnap.yaml"
 LOCAL_INVENTORY: Final = "inventories/local.yaml"
 BUILT_IN_INVENTORY: Final = "@local"
 _MAX_FILE: Final = 1 << 20
+_MAX_NUMBER: Final = 100_000
 
 
 class Origin(StrEnum):
@@ -44,6 +45,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     is_path: bool = False
     """Relative values are relative to the file that says them."""
+    is_number: bool = False
 
     @property
     def variable(self) -> str:
@@ -59,7 +61,7 @@ SETTINGS: Final = {
                 ("auto", "tty", "plain", "json", "none")),
         Setting("color", "auto, always or never", "auto", ("auto", "always", "never")),
         Setting("criu", "CRIU for the runtime pack: a binary or a folder", is_path=True),
-        Setting("parallel", "instances that run at once", "64"),
+        Setting("parallel", "instances that run at once", "64", is_number=True),
     )
 }  # fmt: skip
 
@@ -150,12 +152,17 @@ def _default(setting: Setting, root: Path) -> Resolved:
 
 
 def _checked(setting: Setting, found: Resolved) -> Resolved:
+    remedy = ""
     if setting.choices and found.value not in setting.choices:
+        remedy = f"use one of {', '.join(setting.choices)}"
+    if setting.is_number and not (found.value.isdecimal() and 0 < int(found.value) < _MAX_NUMBER):
+        remedy = "use a number from 1"
+    if remedy:
         raise ColdSnapError(
             "config.bad-value",
             f'{setting.name} cannot be "{found.value}"',
             where=found.place,
-            remedy=f"use one of {', '.join(setting.choices)}",
+            remedy=remedy,
         )
     return found
 
@@ -180,7 +187,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _parsed(text: str, path: Path) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML, YAMLError  # noqa: PLC0415 - slow, and most often not needed
+    from ruamel.yaml import YAML  # noqa: PLC0415 - slow, and most often not needed
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
 
     try:
         value = YAML(typ="safe", pure=True).load(text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from coldsnap import __version__
+from coldsnap.render.errors import error_text
 from coldsnap.render.palette import clean
 from coldsnap.render.quantities import duration, local_time, short_digest, size, times
 
@@ -63,7 +64,7 @@ def _context(report: RunReport) -> dict[str, Any]:
         ],
         "sizes": _sizes(report),
         "rows": [(clean(host), bar) for host, bars in report.hosts for bar in bars],
-        "errors": [clean(error) for error in report.errors],
+        "errors": [error_text(error) for error in report.errors],
     }  # fmt: skip
 
 
@@ -129,7 +130,8 @@ def _ticks(span: float) -> list[tuple[float, str]]:
     """Round times along the axis: (percent, label)."""
     steps = (lead * 10.0**power for power in range(-3, 8) for lead in (1, 2, 5))
     step = next(step for step in steps if span / step <= _MAX_TICKS)
-    return [(i * step / span * 100, duration(i * step)) for i in range(int(span / step) + 1)]
+    times_shown = [number * step for number in range(int(span / step) + 1)]
+    return [(at / span * 100, duration(at) if at else "0") for at in times_shown]
 
 
 def _sizes(report: RunReport) -> list[tuple[str, int, float, bool]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from coldsnap.artifact.errors import ColdSnapError
     from coldsnap.engine.history import History, InstanceHistory
 
 _MAX_SPANS: Final = 2048
@@ -88,7 +89,7 @@ class RunReport:
     hosts: tuple[tuple[str, tuple[StepBar, ...]], ...]
     sizes: tuple[SizeBar, ...]
     races: tuple[Race, ...]
-    errors: tuple[str, ...]
+    errors: tuple[ColdSnapError, ...]
     artifacts: tuple[str, ...]
     captured: bool
 
@@ -108,22 +109,24 @@ def report_of(history: History, state: str = "") -> RunReport:
         hosts.setdefault(instance.key.host or "run", []).append(bar)
     return RunReport(
         run=history.run,
-        plan=_text(history.header.get("plan_name") or _plan_name(history.header)),
+        plan=plan_name(history.header),
         state=state or history.state or "unfinished",
         started=history.started,
         seconds=history.seconds,
         hosts=tuple((host, tuple(bars)) for host, bars in hosts.items()),
         sizes=_sizes(instances),
         races=_races(instances),
-        errors=tuple(str(i.error) for i in instances if i.error is not None),
+        errors=tuple(i.error for i in instances if i.error is not None),
         artifacts=_artifacts(instances),
         captured=any("capture" in i.outputs and i.outputs["capture"] for i in instances),
     )
 
 
-def _plan_name(header: Mapping[str, Any]) -> str:
+def plan_name(header: Mapping[str, Any]) -> str:
+    """Name of the plan that a run's header tells of."""
     plan = header.get("plan")
-    return _text(plan.get("name")) if isinstance(plan, Mapping) else ""
+    name = plan.get("name") if isinstance(plan, Mapping) else header.get("plan_name")
+    return _text(name)
 
 
 def _step_bar(instance: InstanceHistory, run_start: float) -> StepBar:

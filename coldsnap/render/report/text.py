@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coldsnap.render.columns import Cell, table
+from coldsnap.render.errors import error_text
 from coldsnap.render.palette import PLAIN, Palette, clean
 from coldsnap.render.quantities import duration, local_time, plural, short_digest, size, times
 
@@ -83,7 +84,7 @@ def report_text(report: RunReport, palette: Palette = PLAIN) -> str:
         rows = [_step_row(bar) for bar in bars]
         head = palette.paint(f"  {clean(host)} ({plural(len(bars), 'step')})", "strong")
         parts.append(head + "\n" + table((), rows, palette, indent="    "))
-    parts.extend(palette.paint(clean(error), "error") for error in report.errors)
+    parts.extend(error_text(error, palette) for error in report.errors)
     if report.races or report.captured:
         parts.append(closing_text(report, palette=palette))
     return "\n\n".join(parts)
