@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +11,7 @@ import typer
 from coldsnap.cli.lazy import Lazy, LazyGroup
 from coldsnap.cli.options import root_options
 from coldsnap.cli.outcome import exit_code_of
+from coldsnap.cli.signals import raise_on_terminate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,14 +71,24 @@ app.callback()(root_options)
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``coldsnap``; exits the process."""
+    raise_on_terminate()
     sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def execute(arguments: list[str]) -> int:
     """Run one command line and give its exit code; nothing escapes but SystemExit."""
     command: Any = typer.main.get_command(app)
+    if "_COLDSNAP_COMPLETE" in os.environ:
+        complete()
 
     def call() -> object:
         return command.main(args=arguments, prog_name="coldsnap", standalone_mode=False)
 
     return exit_code_of(call, arguments)
+
+
+def complete() -> None:
+    """Teach the parser the shells' completion protocols; only when a shell asks."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()

@@ -55,6 +55,9 @@ def _failed(error: Exception, arguments: Sequence[str]) -> int:
     # Usage errors of the argument parser are known by their shape: their package differs
     # between versions of typer.
     message: Any = getattr(error, "format_message", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.FAILED
     if callable(message):
         return _report(_usage_error(error, str(message())), arguments)
     if type(error).__name__ == "Abort":

@@ -30,7 +30,7 @@ def completion(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
     """Print the completion script of a shell."""
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     script = get_completion_script(
         prog_name="coldsnap", complete_var="_COLDSNAP_COMPLETE", shell=shell.value
