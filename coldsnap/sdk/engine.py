@@ -29,6 +29,7 @@ class HttpCall:
     body: Any = None
     timeout: float = 60.0
     port: str = "http"
+    """Name of a port of the unit, or the number of a port inside it that is never published."""
     expect: Mapping[str, Any] = field(default_factory=dict)
     retry_seconds: float = 0.0
     """Repeat until it succeeds, this long (readiness, drain)."""
@@ -43,7 +44,6 @@ class Launch:
     inside: tuple[str, ...] = ()
     """Packages of the runtime pack put on the engine's PYTHONPATH."""
     caches: tuple[str, ...] = ()
-    ready: HttpCall = HttpCall("GET", "/health", timeout=5.0, retry_seconds=600.0)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class Engine(Protocol):
     name: str
 
     def launch(self, unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> Launch: ...
+
+    def ready(self, unit: Unit) -> HttpCall:
+        """The call that succeeds once the engine serves; the steps set how long it is tried."""
 
     def quiesce(self) -> tuple[HttpCall, ...]:
         """Drain, export the payload to ``{dir}`` if the engine has one, give memory back.

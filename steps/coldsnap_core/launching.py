@@ -36,9 +36,6 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
     engine, unit, model = engine_of(ctx), unit_of(ctx), model_of(ctx)
     host_vars = {**host_of(ctx).vars, **place(ctx)}
     launch = engine.launch(unit, model, host_vars)
-    mounts = [mount.model_dump() for mount in unit.mounts]
-    if model.path:
-        mounts.append({"source": model.path, "target": model.path, "read_only": True})
     return {
         "engine": engine.name,
         "model": model.model_dump(),
@@ -48,7 +45,7 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
             "cwd": unit.cwd,
             "inside": list(launch.inside),
             "caches": [*launch.caches, *unit.caches],
-            "mounts": mounts,
+            "mounts": mounts_of(ctx),
             "network": unit.network,
             "ports": [port.model_dump() for port in unit.ports],
             "shm": unit.shm,
@@ -56,8 +53,17 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
             "image": unit.image,
             "io_uring": "deny",
         },
-        "ready": asdict(launch.ready),
+        "ready": asdict(engine.ready(unit)),
     }
+
+
+def mounts_of(ctx: StepContext) -> list[dict[str, Any]]:
+    """The unit's mounts, and the model's folder where it has one, read-only at its own path."""
+    model = model_of(ctx)
+    mounts = [mount.model_dump() for mount in unit_of(ctx).mounts]
+    if model.path:
+        mounts.append({"source": model.path, "target": model.path, "read_only": True})
+    return mounts
 
 
 def launch_sha256(body: dict[str, Any]) -> str:

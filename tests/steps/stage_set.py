@@ -33,6 +33,9 @@ class CaseEngine:
     def launch(self, unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> Launch:
         return Launch((str(host_vars["python"]), "-m", "case", model.path))
 
+    def ready(self, unit: Unit) -> HttpCall:
+        return HttpCall("GET", "/health")
+
     def quiesce(self) -> tuple[HttpCall, ...]:
         return (HttpCall("POST", "/quiesce", {"dir": "{dir}"}),)
 

@@ -17,8 +17,8 @@ from coldsnap.sdk import (
     unchanged,
 )
 from coldsnap_core.hydrate.spec import HydrateSpec
-from coldsnap_core.launching import calls, engine_of, model_of, unit_of
-from coldsnap_core.target import command, host_of, place
+from coldsnap_core.launching import calls, engine_of, unit_of
+from coldsnap_core.target import command
 from coldsnap_core.units import chosen, observe_unit, status_question
 
 
@@ -49,8 +49,7 @@ class Hydrate(Step[HydrateSpec]):
     def apply(self, spec: HydrateSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
         engine = engine_of(ctx)
-        host_vars = {**host_of(ctx).vars, **place(ctx)}
-        ready = asdict(engine.launch(unit_of(ctx), model_of(ctx), host_vars).ready)
+        ready = asdict(engine.ready(unit_of(ctx)))
         ready["retry_seconds"] = spec.ready_timeout
         request: dict[str, Any] = {"calls": calls(engine.hydrate()), "ready": ready}
         if spec.generation is not None:

@@ -9,85 +9,76 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coldsnap.artifact.decode import encode
+from coldsnap.artifact.descriptor import complete
+from coldsnap.artifact.drivers import DRIVERS
 from coldsnap.sdk import ColdSnapError, StepContext
 from coldsnap_core.captures import request_sha256
 from coldsnap_core.launching import launch_body, model_of, unit_of
 from coldsnap_core.publish.spec import PublishSpec
 
-_DRIVERS = {
-    "criu": {
-        "id": "criu",
-        "abi": 1,
-        "capture_boundary": "live-cpu-process-tree",
-        "minimum_nvidia_driver_major": 0,
-        "base_requirements": ["criu-process-tree"],
-    },
-}
+_UNIT_EXTENSIONS = ("network", "ports", "shm", "caches", "runtime", "inside", "cwd", "io_uring")
 
 
 def describe(spec: PublishSpec, ctx: StepContext) -> dict[str, Any]:
-    """The descriptor without what the store fills in.
+    """The descriptor of one unit's capture, checked, as JSON.
 
     Raises:
-        ColdSnapError: ``publish.driver-unsupported``.
+        ColdSnapError: ``publish.driver-unsupported``, ``artifact.invalid``.
     """
     capture = spec.capture or {}
     driver = _driver(ctx)
-    return {
-        "format": 9,
-        "kind": "coldsnap-snapshot-artifact",
-        "state": "committed",
+    draft = {
         "capture_id": str(capture.get("capture_id") or f"{spec.name}.{ctx.run}"),
         "request_sha256": request_sha256(ctx),
-        "snapshot_driver": driver,
-        "requires": {
-            "format": 1,
-            "features": [{"id": name} for name in driver["base_requirements"]],
-        },
+        "snapshot_driver": encode(DRIVERS[driver]),
+        "requires": {"features": [{"id": i} for i in DRIVERS[driver].base_requirements]},
         "launch": _launch(ctx),
         "compatibility": _compatibility(spec, ctx),
-        "capsule": {"images": [], "objects": list(capture.get("objects") or [])},
-        "runtime": {"bindings": []},
-        "graph": None,
-        "weights": _weights(capture, ctx),
+        "capsule": {"objects": list(capture.get("objects") or [])},
+        "weights": _weights(capture, driver, ctx),
         "acceptance": {
             "accepted": True,
             "expected": str(spec.answers[0].get("text", "")) if spec.answers else "",
         },
         "extensions": _extensions(spec, capture),
     }
+    described: dict[str, Any] = encode(complete(draft))
+    return described
 
 
-def _driver(ctx: StepContext) -> dict[str, Any]:
+def _driver(ctx: StepContext) -> str:
     name = "criu" if ctx.plan.driver == "auto" else ctx.plan.driver
-    if name not in _DRIVERS:
+    if name != "criu":
         raise ColdSnapError(
             "publish.driver-unsupported",
             f"snapshot driver {name} cannot be captured by these steps",
             ctx.where,
             remedy="set driver: criu",
         )
-    return _DRIVERS[name]
+    return name
 
 
 def _launch(ctx: StepContext) -> dict[str, Any]:
     body = launch_body(ctx)
-    unit, model = unit_of(ctx), model_of(ctx)
-    launch = body["launch"]
+    unit, model, launch = unit_of(ctx), model_of(ctx), body["launch"]
     return {
         "engine": body["engine"],
-        "model": {"id": model.id, "revision": model.revision, "source": model.source},
+        "model": {
+            "id": model.id or body["engine"],
+            "revision": model.revision,
+            "source": model.source,
+        },
         "units": [
             {
                 "id": unit.id,
                 "index": 0,
-                "host": "",
                 "devices": [str(device) for device in unit.devices],
                 "image": unit.image,
-                "image_digest": "",
                 "command": launch["argv"],
                 "environment": launch["env"],
                 "mounts": launch["mounts"],
+                "extensions": {key: launch[key] for key in _UNIT_EXTENSIONS},
             }
         ],
         "execution": _execution(ctx),
@@ -95,8 +86,9 @@ def _launch(ctx: StepContext) -> dict[str, Any]:
 
 
 def _execution(ctx: StepContext) -> dict[str, Any]:
+    """Topology of a plan with one unit; of several units each artifact stands for itself."""
     topology = ctx.plan.topology
-    if topology is None:
+    if topology is None or len(topology.units) != 1:
         return {}
     return {
         "workers": [worker.model_dump(mode="json") for worker in topology.workers],
@@ -105,34 +97,32 @@ def _execution(ctx: StepContext) -> dict[str, Any]:
     }
 
 
+def _identity(spec: PublishSpec) -> Mapping[str, Any]:
+    identity: Mapping[str, Any] = (spec.profile or {}).get("identity") or {}
+    return identity
+
+
 def _compatibility(spec: PublishSpec, ctx: StepContext) -> dict[str, Any]:
-    identity = (spec.profile or {}).get("identity") or {}
+    identity = _identity(spec)
     return {
-        "policy": "placement-independent-v1",
         "units": [
             {
                 "unit": unit_of(ctx).id,
                 "architecture": str(identity.get("architecture") or ""),
                 "kernel": str(identity.get("kernel") or ""),
-                "nvidia_driver_captured": "",
-                "nvidia_driver_min": "",
-                "cuda_userspace": "",
-                "devices": [],
             }
-        ],
+        ]
     }
 
 
-def _weights(capture: Mapping[str, Any], ctx: StepContext) -> dict[str, Any]:
+def _weights(capture: Mapping[str, Any], driver: str, ctx: StepContext) -> dict[str, Any]:
     model = model_of(ctx)
     weights: dict[str, Any] = {
         "recovery": {
-            "source": "safetensors",
-            "model_id": model.id,
+            "source": "huggingface-safetensors" if model.source == "hf" else "safetensors",
+            "model_id": model.id or launch_body(ctx)["engine"],
             "revision": model.revision,
-            "snapshot_driver": "criu",
-            "load_path": "",
-            "replay_plan": [],
+            "snapshot_driver": driver,
         }
     }
     if payloads := capture.get("payloads"):
@@ -141,11 +131,10 @@ def _weights(capture: Mapping[str, Any], ctx: StepContext) -> dict[str, Any]:
 
 
 def _extensions(spec: PublishSpec, capture: Mapping[str, Any]) -> dict[str, Any]:
-    identity = (spec.profile or {}).get("identity") or {}
     return {
         "answers": list(spec.answers),
         "cold_start_seconds": spec.cold_start_seconds,
-        "cpu_flags": sorted((identity.get("cpu") or {}).get("flags") or ()),
+        "cpu_flags": sorted((_identity(spec).get("cpu") or {}).get("flags") or ()),
         "sizes": capture.get("sizes") or {},
         "processes": capture.get("processes") or [],
         "mapped_files": capture.get("mapped_files") or [],

@@ -16,7 +16,7 @@ from coldsnap.sdk import (
     unchanged,
 )
 from coldsnap_core.captures import short
-from coldsnap_core.launching import launch_body, unit_of
+from coldsnap_core.launching import mounts_of, unit_of
 from coldsnap_core.restore.admission import admit
 from coldsnap_core.restore.spec import RestoreSpec
 from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
@@ -76,12 +76,11 @@ class Restore(Step[RestoreSpec]):
         return Change(Action.CREATE, "restore the process tree", rows, data={"manifest": manifest})
 
     def apply(self, spec: RestoreSpec, change: Change, ctx: StepContext) -> Outputs:
-        launch = launch_body(ctx)["launch"]
         request = {
             "store": store_path(ctx),
             "artifact": change.data["manifest"],
             "ports": [port.model_dump() for port in unit_of(ctx).ports],
-            "mounts": launch["mounts"],
+            "mounts": mounts_of(ctx),
             "verify": spec.verify,
             "deadline": spec.deadline,
             "criu": f"{place(ctx)['pack']}/criu/criu",

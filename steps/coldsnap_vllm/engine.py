@@ -1,0 +1,104 @@
+"""vLLM, told as data: how it starts, holds still, serves on and is asked.
+
+On CPU (driver ``criu``) the weights stay in the process image and KV is dropped by the worker
+extension of coldsnap_inside_vllm; its control port, on loopback inside the unit, carries the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coldsnap.sdk import Acceptance, ColdSnapError, HttpCall, Launch, Model, Unit
+
+CONTROL_PORT = 8901
+"""Inside the unit; it is never published."""
+CACHES = "/var/cache/coldsnap/runtime"
+"""Inside the unit: compiler caches, which the processes map and the capsule keeps."""
+
+_OWN_OPTIONS = ("--worker-extension-cls", "--host", "--port")
+_ENVIRONMENT = {
+    "COLDSNAP_CONTROL_PORT": str(CONTROL_PORT),
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_XET": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TORCHINDUCTOR_CACHE_DIR": f"{CACHES}/torchinductor",
+    "TRITON_CACHE_DIR": f"{CACHES}/triton",
+    "VLLM_CACHE_ROOT": f"{CACHES}/vllm",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_PLUGINS": "coldsnap",
+}
+
+
+class VllmEngine:
+    """Implements `coldsnap.sdk.Engine`."""
+
+    name = "vllm"
+
+    def launch(self, unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> Launch:
+        """The unit's command, or vLLM's API server from the host variable ``vllm_python``.
+
+        Raises:
+            ColdSnapError: ``vllm.no-interpreter``, ``vllm.option-owned``.
+        """
+        command = unit.command or _default_command(unit, model, host_vars)
+        for option in _OWN_OPTIONS:
+            if any(word == option or word.startswith(f"{option}=") for word in command):
+                raise ColdSnapError(
+                    "vllm.option-owned",
+                    f"{option} is set by ColdSnap",
+                    f"unit {unit.id}",
+                    remedy=f"take {option} out of the unit's command; ports: says where it serves",
+                )
+        served = unit.ports[0]
+        host = "127.0.0.1" if unit.network == "private" else served.host
+        return Launch(
+            argv=(
+                *command,
+                *("--host", host, "--port", str(served.inner)),
+                *("--worker-extension-cls", "coldsnap_inside_vllm.worker.ColdSnapWorker"),
+            ),
+            env=_ENVIRONMENT,
+            inside=("coldsnap_inside_vllm",),
+            caches=(CACHES,),
+        )
+
+    def ready(self, unit: Unit) -> HttpCall:
+        return HttpCall("GET", "/health", timeout=5.0, port=unit.ports[0].name)
+
+    def quiesce(self) -> tuple[HttpCall, ...]:
+        return (_control("POST", "/quiesce", {"drain_seconds": 60}, timeout=120.0),)
+
+    def resume(self) -> tuple[HttpCall, ...]:
+        return (_control("POST", "/resume", {}, timeout=30.0),)
+
+    def hydrate(self) -> tuple[HttpCall, ...]:
+        return (_control("POST", "/resume", {}, timeout=30.0),)
+
+    def sleep(self) -> tuple[HttpCall, ...]:
+        return (_control("POST", "/quiesce", {"drain_seconds": 60}, timeout=120.0),)
+
+    def wake(self) -> tuple[HttpCall, ...]:
+        return (_control("POST", "/resume", {}, timeout=30.0),)
+
+    def acceptance(self, model: Model) -> Acceptance:
+        return Acceptance(body={"model": model.id, "ignore_eos": True})
+
+
+def _control(method: str, path: str, body: Any, timeout: float) -> HttpCall:
+    return HttpCall(method, path, body, timeout=timeout, port=str(CONTROL_PORT))
+
+
+def _default_command(unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> tuple[str, ...]:
+    python = host_vars.get("vllm_python")
+    if not python or not model.path:
+        raise ColdSnapError(
+            "vllm.no-interpreter",
+            "nothing says how vLLM is started",
+            f"unit {unit.id}",
+            remedy="give the unit a command:, or the host variable vllm_python and model.path",
+        )
+    return (
+        *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", model.path, "--served-model-name", model.id),
+    )
