@@ -42,6 +42,7 @@ VERBS: dict[str, Verb] = {
     "lease.release": Verb("lease:release", "give a unit back"),
     "lease.renew": Verb("lease:renew", "prolong the lease that a run holds"),
     "lease.show": _reads("lease:show", "who holds a unit"),
+    "probe": _reads("probe:probe", "what this host can do, with reasons and remedies"),
     "verbs": _plain("verbs:list_verbs", "list the verbs"),
 }
 
