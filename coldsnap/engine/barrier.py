@@ -26,8 +26,10 @@ class _Round:
 
 
 class Barriers:
-    """All barriers of one walk. Rounds are apart for each step and attempt, so that a retry
-    starts a new one."""
+    """All barriers of one walk.
+
+    Rounds are apart for each step and attempt, so that a retry starts a new one.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -36,10 +38,15 @@ class Barriers:
         self._withdrawn: dict[tuple[str, str], str] = {}
         self._present: set[tuple[str, str]] = set()
 
-    def presume(self, step: str, participant: str) -> None:
-        """Count a participant as arrived everywhere: it passed in the run that is resumed."""
+    def excuse(self, step: str, participant: str) -> None:
+        """Wait for a participant no more: it is skipped, or passed before the run was resumed."""
         with self._changed:
             self._present.add((step, participant))
+            for (owner, _name), room in self._rounds.items():
+                if owner == step and participant in room.participants:
+                    room.arrived.add(participant)
+                    self._settle(step, room)
+            self._changed.notify_all()
 
     def withdraw(self, step: str, participant: str, reason: str) -> None:
         """Abort every barrier of `step`, open or to come, that waits for `participant`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.journal import Record
+from coldsnap.engine.outcome import may_have_changed
 from coldsnap.engine.preview import InstanceKey
 
 
@@ -24,6 +25,9 @@ class State(StrEnum):
     RECOVERING = "recovering"
     RECOVERED = "recovered"
     """Put back; for a resume it has not run."""
+
+
+_CHANGED = (State.DONE, State.APPLYING, State.RECOVERING)
 
 
 @dataclass
@@ -50,6 +54,8 @@ class InstanceHistory:
     reason: str = ""
     """Why it was skipped."""
     error: ColdSnapError | None = None
+    dirty: bool = False
+    """Whether a failed apply may have left something changed."""
     touched: bool = False
     """Whether there may be something to put back."""
 
@@ -83,6 +89,14 @@ class History:
     def seconds(self) -> float | None:
         """Wall-clock from the first record to the last end."""
         return None if self.ended is None else self.ended - self.started
+
+    def changed(self) -> list[InstanceHistory]:
+        """Instances that are changed now, or may be."""
+        return [
+            instance
+            for instance in self.instances.values()
+            if instance.touched and (instance.dirty or instance.state in _CHANGED)
+        ]
 
     def touched(self) -> list[InstanceHistory]:
         """Instances that this run changed or was changing, newest first."""
@@ -175,6 +189,8 @@ def _failed(instance: InstanceHistory, record: Record) -> None:
     instance.state = State.FAILED
     instance.error = ColdSnapError.from_json(record.body["error"])
     instance.seconds += float(record.body.get("seconds", 0.0))
+    if record.body.get("applying"):
+        instance.dirty = instance.dirty or may_have_changed(instance.error)
 
 
 def _skipped(instance: InstanceHistory, record: Record) -> None:
@@ -191,7 +207,7 @@ def _recovering(instance: InstanceHistory, _record: Record) -> None:
 
 def _recovered(instance: InstanceHistory, _record: Record) -> None:
     instance.state, instance.touched, instance.order = State.RECOVERED, False, 0
-    instance.finished = True
+    instance.finished, instance.dirty = True, False
     instance.outputs, instance.seen = {}, None
 
 
