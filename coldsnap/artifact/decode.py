@@ -45,6 +45,9 @@ class Record:
     # Found by pydantic when the JSON Schemas are generated.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "use_attribute_docstrings": True}
 
+    ignores_unknown: ClassVar[bool] = False
+    """True for documents of other people's formats, which may hold more than we read."""
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """(JSON pointer below this record, what is wrong there) for rules between fields."""
         return iter(())
@@ -198,6 +201,8 @@ def _record(kind: type[Record]) -> Reader:
         for key, item in value.items():
             read = readers.get(key)
             if read is None:
+                if kind.ignores_unknown:
+                    continue
                 raise RefusedError(_unknown(key, readers))
             try:
                 arguments[key] = read(item)

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from coldsnap.artifact.decode import Record
-from coldsnap.artifact.rules import AbsolutePath, Bytes, Count, Digest, Id, Line, Natural, Seconds
+from coldsnap.artifact.rules import (
+    AbsolutePath,
+    Bytes,
+    Count,
+    Digest,
+    Id,
+    Line,
+    Natural,
+    Seconds,
+    Wide,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,7 @@ class Extensions(Record):
     processes: Annotated[tuple[Mapping[str, Any], ...], Count(0, 65536)] = ()
     """The captured tree: pid, name and memory of each process."""
     mapped_files: Annotated[tuple[MappedFile, ...], Count(0, 65536)] = ()
-    created_unix_ns: Natural | None = None
+    created_unix_ns: Wide | None = None
     """When it was published, by that host's clock; for people, never compared."""
     notes: Mapping[Id, Any] = field(default_factory=dict)
     """Facts of an engine pack or of the runtime that only they read."""

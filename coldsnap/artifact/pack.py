@@ -135,8 +135,8 @@ def write_pack_as(
 
     Raises:
         ColdSnapError: ``pack.unsorted``, ``pack.duplicate``, ``pack.source-short``,
-            ``pack.source-long``, ``pack.source-failed``, ``pack.index-invalid``; ``file.disk-full``,
-            ``file.read-only``, ``file.unwritable``.
+            ``pack.source-long``, ``pack.source-failed``, ``pack.index-invalid``;
+            ``file.disk-full``, ``file.read-only``, ``file.unwritable``.
     """
     paths = Path(body), Path(index)
     options = _Options(chunk_bytes, attributes or {}, progress)

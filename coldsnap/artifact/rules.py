@@ -122,10 +122,11 @@ Digest = Annotated[
 ]
 EnvName = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", 1, 256, "an environment variable name")]
 Version = Annotated[str, Text(r"[0-9]+(?:\.[0-9]+)*", 1, 64, "a dotted numeric version")]
+RELATIVE_PATH = f"{_SEGMENT}(?:/{_SEGMENT})*"
 RelativePath = Annotated[
     str,
     Text(
-        f"{_SEGMENT}(?:/{_SEGMENT})*",
+        RELATIVE_PATH,
         1,
         1024,
         "a relative path without '.', '..', or empty components",
@@ -151,4 +152,6 @@ Prose = Annotated[str, Text(longest=1 << 20, control=True)]
 Bytes = Annotated[int, Between(0, MAX_BYTES)]
 Seconds = Annotated[float, Between(0.0)]
 Natural = Annotated[int, Between(0, MAX_BYTES)]
+Wide = Annotated[int, Between(0, (1 << 64) - 1)]
+"""Inode and device numbers, nanoseconds since 1970: beyond what a JavaScript number keeps."""
 PortNumber = Annotated[int, Between(1, 65535)]

@@ -18,7 +18,7 @@ from coldsnap.artifact import canonical
 from coldsnap.artifact.decode import Record, decode, parse
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import open_regular, read_regular, sha256_stream, write_atomic
-from coldsnap.artifact.rules import Bytes, Digest, Line, Natural, Seconds
+from coldsnap.artifact.rules import Bytes, Digest, Line, Seconds, Wide
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -41,8 +41,8 @@ class Expected(Record):
 class ContentIdentity(Record):
     """What changes when content does."""
 
-    device: Natural
-    inode: Natural
+    device: Wide
+    inode: Wide
     size: Bytes
     mtime_ns: int
 
@@ -52,9 +52,9 @@ class DiagnosticIdentity(Record):
     """For people; a hard link or chmod changes it and the content stays."""
 
     ctime_ns: int
-    uid: Natural
-    gid: Natural
-    mode: Natural
+    uid: Wide
+    gid: Wide
+    mode: Wide
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ValidationRecord(Record):
     content_identity: ContentIdentity
     diagnostic_identity: DiagnosticIdentity
     content_evidence: Literal["full-sha256"]
-    validated_unix_ns: Natural
+    validated_unix_ns: Wide
     provider: Literal["sha256-cache-v1"] = "sha256-cache-v1"
     format: Literal[1] = 1
     kind: Literal["coldsnap-payload-validation"] = "coldsnap-payload-validation"
@@ -78,14 +78,14 @@ class ValidationEvidence(Record):
     record: Line
     content_evidence: Literal["cached-full-sha256", "full-sha256-this-operation"]
     reason: Literal["cached_validation", "revalidated_existing"]
-    device: Natural
-    inode: Natural
+    device: Wide
+    inode: Wide
     size: Bytes
     mtime_ns: int
     ctime_ns: int
-    uid: Natural
-    gid: Natural
-    mode: Natural
+    uid: Wide
+    gid: Wide
+    mode: Wide
     bytes_hashed: Bytes
     seconds: Seconds
     provider: Literal["sha256-cache-v1"] = "sha256-cache-v1"
@@ -151,6 +151,11 @@ def validate(
         seconds=time.monotonic() - started,
     )
     return ValidationResult(worker, name, size, sha256, evidence)
+
+
+def remember(record: str | os.PathLike[str], path: str | os.PathLike[str], sha256: str) -> None:
+    """Write the record of a file that was just checked by other means."""
+    _keep(Path(record), Path(path).name, sha256, os.lstat(path))
 
 
 def content_identity(stat: os.stat_result) -> ContentIdentity:

@@ -1,0 +1,147 @@
+"""An artifact as a folder of files, without copying: every file a hard link to its blob."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import file_error, fsync_dir
+from coldsnap.artifact.oci.pins import pin as set_pin
+from coldsnap.artifact.oci.read import Artifact, load
+from coldsnap.artifact.oci.verify import check_files
+from coldsnap.artifact.rules import RELATIVE_PATH
+
+if TYPE_CHECKING:
+    from coldsnap.artifact.oci.layout import Store
+    from coldsnap.artifact.oci.media import Layer
+    from coldsnap.artifact.validation import Policy
+
+
+@dataclass(frozen=True)
+class Materialised:
+    folder: Path
+    artifact: Artifact
+    bytes: int
+    bytes_copied: int
+    """Of files that could not be linked: `folder` is on another file system."""
+    bytes_hashed: int
+
+
+def materialise(
+    store: Store,
+    manifest: str,
+    folder: str | os.PathLike[str],
+    *,
+    policy: Policy = "record",
+    pin: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Materialised:
+    """Verify an artifact, then lay its files out as the capture had them.
+
+    The folder appears complete or not at all; one that is there is replaced. Its files are the
+    store's own bytes: read-only (0400), never to be written to or chmodded.
+
+    Args:
+        store: where.
+        manifest: digest of the manifest.
+        folder: to make; its parent must exist.
+        policy: of the verification before any link is made.
+        pin: name (of a unit's generation) under which to pin the artifact in the same breath,
+            so that no collection removes it.
+        progress: gets the bytes verified so far.
+
+    Raises:
+        ColdSnapError: ``store.blob-missing``, ``store.blob-differs``, ``store.path-invalid``,
+            ``file.disk-full``, ``store.busy``.
+    """
+    target = Path(folder)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    with store.shared():
+        artifact = load(store, manifest)
+        layers = artifact.manifest.files()
+        check_paths([layer.path for layer in layers])
+        verified = check_files(store, artifact, policy, progress)
+        try:
+            copied = _lay_out(store, layers, temporary)
+            _replace(temporary, target)
+        except OSError as error:
+            raise file_error(error, target) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if pin is not None:
+            _pin(store, pin, manifest)
+    return Materialised(target, artifact, verified.bytes, copied, verified.bytes_hashed)
+
+
+def _pin(store: Store, name: str, manifest: str) -> None:
+    try:
+        set_pin(store, name, manifest)
+    except ColdSnapError as error:
+        # Nobody collects a store that cannot be written, and the links keep the bytes anyway.
+        if error.code not in ("store.read-only", "file.read-only"):
+            raise
+
+
+def check_paths(paths: list[str]) -> None:
+    """Refuse paths that could leave the folder, or that are a file and a folder at once.
+
+    Raises:
+        ColdSnapError: ``store.path-invalid``.
+    """
+    taken = set(paths)
+    if len(taken) != len(paths):
+        raise ColdSnapError("store.path-invalid", "two files of the artifact have one path")
+    for path in paths:
+        if not re.fullmatch(RELATIVE_PATH, path) or len(path) > os.pathconf("/", "PC_PATH_MAX"):
+            raise ColdSnapError("store.path-invalid", f"{path!r} is not a clean relative path")
+        parts = path.split("/")
+        for depth in range(1, len(parts)):
+            if "/".join(parts[:depth]) in taken:
+                message = f"{path!r} lies below a path that is a file"
+                raise ColdSnapError("store.path-invalid", message)
+
+
+def _lay_out(store: Store, layers: tuple[Layer, ...], folder: Path) -> int:
+    """Link all into a folder that we alone made, so no link of others can stand in the way."""
+    folder.mkdir(mode=0o700)
+    made = {folder}
+    copied = 0
+    for layer in layers:
+        place = folder / layer.path
+        for parent in reversed(place.relative_to(folder).parents[:-1]):
+            if (folder / parent) not in made:
+                (folder / parent).mkdir(mode=0o700)
+                made.add(folder / parent)
+        copied += _link(store.blob(layer.digest), place, layer.size)
+    return copied
+
+
+def _link(blob: Path, place: Path, size: int) -> int:
+    try:
+        os.link(blob, place, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        shutil.copyfile(blob, place, follow_symlinks=False)
+        place.chmod(0o400)
+        return size
+    return 0
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    aside: Path | None = None
+    if target.exists():
+        aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
+        target.rename(aside)
+    temporary.rename(target)
+    fsync_dir(target.parent)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)

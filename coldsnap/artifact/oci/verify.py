@@ -1,0 +1,141 @@
+"""Every byte of an artifact against its digest, or against the record that it was checked."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.oci.read import Artifact, load
+from coldsnap.artifact.validation import Policy, validate
+
+if TYPE_CHECKING:
+    from coldsnap.artifact.oci.layout import Store
+    from coldsnap.artifact.oci.media import Layer
+
+MAX_THREADS = 8
+MAX_SHOWN = 20
+"""Damaged files that one error names."""
+
+_REASONS = {
+    "file.missing": ("blob-missing", "is missing"),
+    "file.not-regular": ("blob-differs", "is not a regular file"),
+    "payload.size-differs": ("blob-differs", "is cut or has grown"),
+    "payload.digest-differs": ("blob-differs", "is damaged"),
+}
+
+
+@dataclass(frozen=True)
+class Verified:
+    manifest: str
+    policy: Policy
+    files: int
+    bytes: int
+    bytes_hashed: int
+    """The rest had a valid record."""
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def verify(
+    store: Store,
+    manifest: str,
+    policy: Policy = "full",
+    progress: Callable[[int], None] | None = None,
+) -> Verified:
+    """Check manifest, descriptor and every file.
+
+    Args:
+        store: where.
+        manifest: digest of the manifest.
+        policy: ``record`` believes a stat-bound record of an earlier hash; ``full`` hashes all.
+        progress: gets the bytes accepted so far.
+
+    Raises:
+        ColdSnapError: ``store.blob-missing``, ``store.blob-differs`` with the file's name;
+            further damaged files are in `more`.
+    """
+    with store.shared():
+        return check_files(store, load(store, manifest), policy, progress)
+
+
+def check_files(
+    store: Store,
+    artifact: Artifact,
+    policy: Policy,
+    progress: Callable[[int], None] | None = None,
+) -> Verified:
+    """As `verify`, under a lock that the caller holds."""
+    started = time.monotonic()
+    # Equal files are one blob; the largest first, so that no thread ends alone with it.
+    layers = {layer.digest: layer for layer in artifact.manifest.files()}
+    ordered = sorted(layers.values(), key=lambda layer: -layer.size)
+    counter = _Counter(progress)
+
+    def check(layer: Layer) -> ColdSnapError | int:
+        try:
+            hashed = _check(store, layer, policy)
+        except ColdSnapError as error:
+            return error
+        counter.add(layer.size)
+        return hashed
+
+    threads = min(MAX_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads) as pool:
+        outcomes = list(pool.map(check, ordered))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, ColdSnapError)]
+    if errors:
+        errors.sort(key=lambda error: error.message)
+        errors[0].more = tuple(errors[1:MAX_SHOWN])
+        raise errors[0]
+    return Verified(
+        manifest=artifact.digest,
+        policy=policy,
+        files=len(artifact.manifest.layers),
+        bytes=sum(layer.size for layer in ordered),
+        bytes_hashed=sum(outcome for outcome in outcomes if isinstance(outcome, int)),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _check(store: Store, layer: Layer, policy: Policy) -> int:
+    blob = store.blob(layer.digest)
+    try:
+        result = validate(
+            blob,
+            sha256=layer.digest,
+            size=layer.size,
+            record=store.record(layer.digest),
+            policy=policy,
+        )
+    except ColdSnapError as error:
+        reason, said = _REASONS.get(error.code, ("blob-differs", "cannot be used"))
+        raise ColdSnapError(
+            f"store.{reason}",
+            f"{layer.path} {said} in store {store.root}",
+            details=(error.message, *error.details),
+            remedy="publish or fetch the artifact again; nothing was restored from it",
+        ) from None
+    return result.validation.bytes_hashed
+
+
+class _Counter:
+    """Adds up what several threads did and reports it in one voice."""
+
+    def __init__(self, progress: Callable[[int], None] | None) -> None:
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            if self._progress is not None:
+                self._progress(self._done)
