@@ -75,7 +75,7 @@ def code_of(error: ColdSnapError) -> ExitCode:
 
 
 def _report(error: ColdSnapError, arguments: Sequence[str]) -> int:
-    from coldsnap.cli.session import show_error  # noqa: PLC0415 - only when something failed
+    from coldsnap.cli.session import show_error
 
     show_error(error, arguments)
     return code_of(error)
@@ -110,9 +110,9 @@ def _unexpected(error: Exception, arguments: Sequence[str]) -> ColdSnapError:
 
 
 def _write_log(error: Exception, arguments: Sequence[str]) -> Path | None:
-    from platformdirs import user_log_path  # noqa: PLC0415
+    from platformdirs import user_log_path
 
-    from coldsnap import __version__  # noqa: PLC0415
+    from coldsnap import __version__
 
     text = "".join(
         [

@@ -168,7 +168,7 @@ def _checked(setting: Setting, found: Resolved) -> Resolved:
 
 
 def _user_file() -> Path:
-    from platformdirs import user_config_path  # noqa: PLC0415
+    from platformdirs import user_config_path
 
     return user_config_path("coldsnap") / "config.yaml"
 
@@ -187,8 +187,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _parsed(text: str, path: Path) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML  # noqa: PLC0415 - slow, and most often not needed
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     try:
         value = YAML(typ="safe", pure=True).load(text)
