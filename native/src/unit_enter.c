@@ -48,10 +48,11 @@ static void close_passed(void)
 
 static volatile sig_atomic_t command_pid;
 
+/* SIGKILL cannot be forwarded, so SIGQUIT stands for it. */
 static void forward(int number)
 {
 	if (command_pid > 0)
-		kill(command_pid, number);
+		kill(command_pid, number == SIGQUIT ? SIGKILL : number);
 }
 
 static void forward_signals(void)
@@ -60,6 +61,7 @@ static void forward_signals(void)
 
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGQUIT, &action, NULL);
 }
 
 int coldsnap_unit_enter(int argc, char **argv)

@@ -143,6 +143,11 @@ class GenerationPaths:
         return self.folder / "caches"
 
     @property
+    def unit_program(self) -> Path:
+        """This generation's own copy of coldsnap-unit: its processes have it mapped."""
+        return self.folder / "coldsnap-unit"
+
+    @property
     def work(self) -> Path:
         """CRIU's logs, the init's report."""
         return self.folder / "work"

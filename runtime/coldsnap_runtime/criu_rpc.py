@@ -1,0 +1,229 @@
+"""CRIU driven by its RPC (``criu swrk``), run inside a unit, spoken to from outside.
+
+The socket pair is made here and inherited through ``coldsnap-unit enter``, so no Python runs
+inside the unit. Folders are passed as descriptors for the same reason: CRIU need not see our
+paths. Between CRIU's phases it asks for leave (notifications): that is where files are copied
+while every process stands still.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime.criu_log import failure
+from coldsnap_runtime.process_table import open_pidfd, wait_pidfd
+from coldsnap_runtime.unit_init import stop_init
+from coldsnap_runtime.unit_record import ProcessRef
+
+Notify = Callable[[str], None]
+"""Called with the name of a phase (``post-dump``, ``post-restore``); raising stops CRIU."""
+
+_GHOST_LIMIT = 512 << 20
+_MAX_ANSWER = 1 << 20
+_LOG_LEVEL = 3
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class CriuJob:
+    """One dump or restore."""
+
+    operation: str
+    """``dump`` or ``restore``."""
+    criu: str
+    """The command, by its path inside the unit."""
+    unit_program: Path
+    init: ProcessRef
+    images: Path
+    work: Path
+    """Where the log goes."""
+    root_pid: int = 0
+    inherit: tuple[tuple[str, int], ...] = ()
+    """(path inside the unit without its first slash, our descriptor) re-attached at a restore."""
+    deadline: float = 600.0
+    """Seconds; a job that takes longer is killed."""
+    notify: Notify = field(default=lambda _phase: None)
+
+    @property
+    def log(self) -> Path:
+        return self.work / f"{self.operation}.log"
+
+
+def run(job: CriuJob) -> None:
+    """Do the job and return when CRIU has ended.
+
+    Raises:
+        ColdSnapError: ``criu.dump-failed``, ``criu.restore-failed`` with the first error of
+            CRIU's log, its cause and remedy; ``criu.timeout``.
+        Exception: what `notify` raised, after CRIU has undone its work.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    descriptors = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (job.images, job.work)]
+    try:
+        request = _request(job, descriptors[0])
+        passed = (theirs.fileno(), *descriptors, *(fd for _, fd in job.inherit))
+        process = _start(job, theirs.fileno(), descriptors[1], passed)
+    finally:
+        theirs.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+    with ours:
+        try:
+            ours.send(request)
+            _converse(job, ours)
+        except BaseException:
+            ours.close()
+            _break_off(job, process)
+            raise
+    process.wait(_END_SECONDS)
+
+
+def wait_for_left_over(work: Path, seconds: float) -> None:
+    """Wait for a CRIU that a killed verb left behind: it lets the processes go when it ends."""
+    try:
+        pid, start = (work / "criu.pid").read_text().split()
+    except (OSError, ValueError):
+        return
+    descriptor = open_pidfd(int(pid), int(start))
+    if descriptor is None:
+        return
+    try:
+        wait_pidfd(descriptor, seconds)
+    finally:
+        os.close(descriptor)
+
+
+def _start(
+    job: CriuJob, channel: int, work: int, passed: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
+    # A session of its own: when this verb is killed, CRIU must live to let the engine go on.
+    process = subprocess.Popen(
+        [
+            os.fspath(job.unit_program),
+            *("enter", str(job.init.pid), "--"),
+            *(job.criu, "swrk", str(channel)),
+            # The RPC's own work_dir_fd is looked up below the pid of our end, unknown inside.
+            *("--no-default-config", "-W", f"/proc/self/fd/{work}"),
+        ],
+        pass_fds=passed,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    reference = ProcessRef.of(process.pid)
+    (job.work / "criu.pid").write_text(f"{reference.pid} {reference.start}\n")
+    return process
+
+
+def _converse(job: CriuJob, channel: socket.socket) -> None:
+    rpc = _protocol()
+    deadline = time.monotonic() + job.deadline
+    refusal: BaseException | None = None
+    while True:
+        answer = rpc.criu_resp()
+        answer.ParseFromString(_receive(job, channel, deadline))
+        if answer.type != rpc.NOTIFY:
+            break
+        reply = rpc.criu_req(type=rpc.NOTIFY, notify_success=True)
+        try:
+            job.notify(answer.notify.script)
+        except Exception as error:  # noqa: BLE001  (raised below, once CRIU has undone its work)
+            refusal, reply.notify_success = error, False
+        channel.send(reply.SerializeToString())
+    if refusal is not None:
+        raise refusal
+    if not answer.success:
+        raise failure(job.operation, job.log, answer.cr_errmsg)
+
+
+def _receive(job: CriuJob, channel: socket.socket, deadline: float) -> bytes:
+    channel.settimeout(max(0.001, deadline - time.monotonic()))
+    try:
+        data = channel.recv(_MAX_ANSWER)
+    except TimeoutError:
+        raise failure(job.operation, job.log, timeout=job.deadline) from None
+    except ConnectionError:
+        data = b""
+    if not data:
+        raise failure(job.operation, job.log, has_died=True)
+    return data
+
+
+def _break_off(job: CriuJob, process: subprocess.Popen[bytes]) -> None:
+    """End CRIU. A dump lets the processes go; what a restore has made dies with its PID 1."""
+    if job.operation == "restore":
+        stop_init(job.init, 0.0)
+    for number in (None, signal.SIGTERM, signal.SIGQUIT):  # QUIT makes `enter` kill the command
+        if number is not None:
+            process.send_signal(number)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.kill()
+    process.wait()
+
+
+@functools.cache
+def _protocol() -> Any:
+    """The generated message classes of pycriu.
+
+    Loaded by its file: importing the package would read the formats of all images too.
+    """
+    package = importlib.util.find_spec("pycriu")
+    folders = package.submodule_search_locations if package else None
+    if not folders:
+        raise ColdSnapError(
+            "runtime.incomplete",
+            "pycriu is missing",
+            remedy="build and stage the runtime pack again: coldsnap runtime build",
+        )
+    path = os.path.join(folders[0], "rpc_pb2.py")
+    spec = importlib.util.spec_from_file_location("coldsnap_criu_rpc_pb2", path)
+    if spec is None or spec.loader is None:
+        raise ColdSnapError("runtime.incomplete", f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _request(job: CriuJob, images: int) -> bytes:
+    rpc = _protocol()
+    request = rpc.criu_req(type=rpc.DUMP if job.operation == "dump" else rpc.RESTORE)
+    _fill(request.opts, job, images)
+    request.opts.manage_cgroups_mode = rpc.IGNORE
+    # Nothing outside holds an end of a connection (that was checked), and iptables may be missing.
+    request.opts.network_lock = rpc.SKIP
+    return bytes(request.SerializeToString())
+
+
+def _fill(options: Any, job: CriuJob, images: int) -> None:
+    options.images_dir_fd = -1
+    options.images_dir = f"/proc/self/fd/{images}"
+    options.log_file = job.log.name
+    options.log_level = _LOG_LEVEL
+    options.notify_scripts = True
+    options.tcp_established = True
+    options.ext_unix_sk = True
+    options.link_remap = True
+    options.file_locks = True
+    options.ghost_limit = _GHOST_LIMIT
+    if job.operation == "dump":
+        options.pid = job.root_pid
+        options.leave_running = True
+    for key, descriptor in job.inherit:
+        entry = options.inherit_fd.add()
+        entry.key, entry.fd = key, descriptor

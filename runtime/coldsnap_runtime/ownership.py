@@ -1,0 +1,44 @@
+"""Files written as root go back to whom they belong.
+
+That is the owner of the state folder, or the one who called sudo.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def owner_of(state_dir: str | os.PathLike[str]) -> tuple[int, int]:
+    """(uid, gid) that what we write below `state_dir` shall have."""
+    try:
+        status = os.stat(state_dir)
+        if status.st_uid != 0:
+            return status.st_uid, status.st_gid
+    except OSError:
+        pass
+    try:
+        return int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+    except (KeyError, ValueError):
+        return 0, 0
+
+
+def give_back(path: Path, owner: tuple[int, int]) -> None:
+    """Hand a file or a folder with all that is in it to `owner`; links are not followed.
+
+    What vanished meanwhile is passed over. Does nothing for root or without the right to.
+    """
+    if owner[0] == 0 or os.geteuid() != 0:
+        return
+    _chown(path, owner)
+    if path.is_dir() and not path.is_symlink():
+        for folder, names, files in os.walk(path):
+            for name in (*names, *files):
+                _chown(Path(folder) / name, owner)
+
+
+def _chown(path: Path, owner: tuple[int, int]) -> None:
+    try:
+        os.chown(path, *owner, follow_symlinks=False)
+    except FileNotFoundError:
+        return

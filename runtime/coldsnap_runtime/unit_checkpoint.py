@@ -1,0 +1,324 @@
+"""Dump a quiesced unit with CRIU while it lives on, and gather all that a restore needs.
+
+A capture is a folder ``{state_dir}/captures/<unit>/<capture id>/``: ``images/`` (CRIU), ``files/``
+(/dev/shm, /tmp, caches), ``bin/`` (the root's program), ``payload/`` (model bytes that the engine
+exported), ``capture.json`` (see `unit_capture`). Until it is whole its name ends in ``.partial``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coldsnap.artifact.canonical import dumps
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import fsync_dir, sha256_file, write_new
+from coldsnap_runtime import criu_rpc, fileset
+from coldsnap_runtime.connections import outside_connections
+from coldsnap_runtime.context import Context
+from coldsnap_runtime.criu_place import criu_inside
+from coldsnap_runtime.installation import Installation
+from coldsnap_runtime.mapped_files import DigestCache, MappedFile, collect, digested
+from coldsnap_runtime.namespaces import root_of
+from coldsnap_runtime.ownership import give_back, owner_of
+from coldsnap_runtime.process_table import stat as process_stat
+from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.unit_capture import CAPTURE_FILE, Capture, FileSetRecord, object_of
+from coldsnap_runtime.unit_init import is_private
+from coldsnap_runtime.unit_processes import file_uses, highest_pid, processes, working_folder
+from coldsnap_runtime.unit_record import GenerationPaths, ProcessRef, UnitRecord, UnitStore
+from coldsnap_runtime.unit_requests import CheckpointRequest
+
+_DUMP_SECONDS = 600.0
+_LEFT_OVER_SECONDS = 120.0
+
+
+def checkpoint(
+    request: CheckpointRequest,
+    context: Context,
+    installation: Installation,
+    timing: Timing,
+    resume: Callable[[], None],
+) -> dict[str, Any]:
+    """Dump the unit; it must be quiesced. `resume` makes the engine serve again.
+
+    `resume` is called exactly once, as soon as the processes run again, whether the dump
+    succeeded or not; hashing and syncing come after. A failed capture leaves no folder.
+
+    Raises:
+        ColdSnapError: ``checkpoint.not-quiesced``, ``checkpoint.connections-open``,
+            ``checkpoint.engine-died``, ``criu.dump-failed``, ``criu.timeout``,
+            ``file.disk-full``; what `resume` raises.
+    """
+    store = UnitStore(context.state_dir)
+    record = store.live(request.unit, request.generation)
+    folder = context_folder(context, request)
+    partial = folder.with_name(folder.name + ".partial")
+    work = _Work(record, store.paths(record.unit, record.generation), partial, installation)
+    try:
+        capture = _paused(work, request, context, timing, resume)
+        with timing.span("digests"):
+            capture = _digest_files(capture, work, context)
+        result = _finish(capture, partial, folder, timing)
+    except BaseException as error:
+        _remove(partial)
+        if isinstance(error, ColdSnapError):
+            error.where = error.where or f"unit {request.unit}"
+        raise
+    finally:
+        give_back(folder.parent, owner_of(context.state_dir))
+    result["capture_dir"] = os.fspath(folder)
+    return result
+
+
+def context_folder(context: Context, request: CheckpointRequest) -> Path:
+    return Path(context.path("captures", request.unit, request.capture_id))
+
+
+class _Work:
+    """One dump: what is dumped, and where to."""
+
+    def __init__(
+        self,
+        record: UnitRecord,
+        paths: GenerationPaths,
+        partial: Path,
+        installation: Installation,
+    ) -> None:
+        assert record.init is not None  # noqa: S101  (live records have one)
+        self.record = record
+        self.paths = paths
+        self.partial = partial
+        self.installation = installation
+        self.init: ProcessRef = record.init
+        self.caches = tuple(record.launch.get("caches") or ())
+        self.root = root_of(self.init.pid)
+
+    def is_private(self, path: str) -> bool:
+        return is_private(path, self.caches)
+
+
+def _paused(
+    work: _Work,
+    request: CheckpointRequest,
+    context: Context,
+    timing: Timing,
+    resume: Callable[[], None],
+) -> Capture:
+    """The part during which the engine does not serve."""
+    try:
+        _check_ready(work, request)
+        criu_rpc.wait_for_left_over(work.paths.work, _LEFT_OVER_SECONDS)
+        _prepare(work)
+        context.phase(f"dumping unit {request.unit}")
+        with context.uninterrupted():
+            capture = _dump(work, request, timing)
+    except BaseException:
+        _resume_after_failure(resume)
+        raise
+    with timing.span("resume"):
+        resume()
+    return capture
+
+
+def _resume_after_failure(resume: Callable[[], None]) -> None:
+    """The first error is the one to tell; an engine that is dead cannot resume anyway."""
+    try:
+        resume()
+    except ColdSnapError:
+        return
+
+
+def _check_ready(work: _Work, request: CheckpointRequest) -> None:
+    if work.record.state != "quiesced":
+        raise ColdSnapError(
+            "checkpoint.not-quiesced",
+            f"generation {work.record.generation} is {work.record.state}, not quiesced",
+            remedy="quiesce it first (core.quiesce)",
+        )
+    open_ones = outside_connections(work.init.pid, work.record.root_pid)
+    if open_ones:
+        raise ColdSnapError(
+            "checkpoint.connections-open",
+            f"{len(open_ones)} connection(s) of unit {request.unit} lead out of it",
+            details=tuple(str(connection) for connection in open_ones[:20]),
+            cause="a client is still connected, or the engine keeps a connection to a service",
+            remedy="let clients disconnect (the ports are held while quiesced), and switch off "
+            "what the engine reports to (telemetry, hubs)",
+        )
+
+
+def _prepare(work: _Work) -> None:
+    _remove(work.partial)
+    work.partial.mkdir(parents=True, mode=0o700)
+    for name in ("images", "files", "bin"):
+        (work.partial / name).mkdir(mode=0o700)
+
+
+def _dump(work: _Work, request: CheckpointRequest, timing: Timing) -> Capture:
+    captures: list[Capture] = []
+
+    def on_phase(phase: str) -> None:
+        if phase == "post-dump":  # everything stands still, and CRIU's links are in place
+            with timing.span("files"):
+                captures.append(_gather(work, request))
+
+    job = criu_rpc.CriuJob(
+        operation="dump",
+        criu=criu_inside(work.installation, work.init),
+        unit_program=work.installation.unit,
+        init=work.init,
+        images=work.partial / "images",
+        work=work.paths.work,
+        root_pid=work.record.root_pid,
+        deadline=_DUMP_SECONDS,
+        notify=on_phase,
+    )
+    with timing.span("criu-dump"):
+        try:
+            criu_rpc.run(job)
+        except ColdSnapError as error:
+            raise _died(work, error) from None
+        except OSError as error:
+            raise _copy_failed(error, work) from error
+    return captures[0]
+
+
+def _gather(work: _Work, request: CheckpointRequest) -> Capture:
+    """Copy what belongs to the unit beside its memory; look at what does not."""
+    pid = work.init.pid
+    tree = processes(pid, work.record.root_pid)
+    uses = [use for process in tree for use in file_uses(pid, process.pid)]
+    files, deleted = collect(uses, work.is_private)
+    folders = {working_folder(pid, process.pid) for process in tree}
+    places = {"shm": "/dev/shm", "tmp": "/tmp"}  # noqa: S108  (inside the unit)
+    places |= {f"cache-{number}": path for number, path in enumerate(work.caches)}
+    sets = [_save_set(work, name, place) for name, place in places.items()]
+    shutil.copyfile(work.paths.unit_program, work.partial / "bin" / "coldsnap-unit")
+    _take_payload(work)
+    record = work.record
+    return Capture(
+        capture_id=request.capture_id,
+        request_sha256=request.request_sha256 or record.request_sha256,
+        unit=record.unit,
+        engine=record.engine,
+        model=record.model,
+        launch=record.launch,
+        launch_sha256=record.launch_sha256,
+        root_pid=record.root_pid,
+        last_pid=highest_pid(pid),
+        network=record.network,
+        file_sets=tuple(sets),
+        mapped_files=tuple(files),
+        deleted_files=tuple(deleted),
+        folders=tuple(sorted(f for f in folders if not work.is_private(f))),
+        processes=tuple(tree),
+    )
+
+
+def _save_set(work: _Work, name: str, place: str) -> FileSetRecord:
+    folder = work.root / place.lstrip("/")
+    files = work.partial / "files"
+    size = fileset.save(folder, files / f"{name}.json", files / f"{name}.data")
+    return FileSetRecord(name=name, path=place, files=size.files, bytes=size.bytes)
+
+
+def _take_payload(work: _Work) -> None:
+    """Model bytes that the engine exported while it was quiesced; linked, never copied."""
+    target = work.partial / "payload"
+    for name in ("payload.pack", "payload.index.json"):
+        source = work.paths.control / name
+        if source.is_file() and not source.is_symlink():
+            target.mkdir(mode=0o700, exist_ok=True)
+            os.link(source, target / name)
+
+
+def _digest_files(capture: Capture, work: _Work, context: Context) -> Capture:
+    cache = DigestCache(Path(context.path("library-digests.json")))
+
+    def locate(path: str) -> Path:
+        return work.root / path.lstrip("/")
+
+    context.phase("hashing mapped files")
+    files: list[MappedFile] = digested(capture.mapped_files, locate, cache)
+    cache.save()
+    give_back(Path(context.path("library-digests.json")), owner_of(context.state_dir))
+    return capture.with_files(files)
+
+
+def _finish(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[str, Any]:
+    """Write the map, hash and sync everything, and give the folder its name."""
+    write_new(partial / CAPTURE_FILE, dumps(capture.to_json()).encode("ascii"))
+    with timing.span("hash"):
+        paths = sorted(path for path in partial.rglob("*") if path.is_file())
+        objects = [object_of(partial, path, _hash_and_sync(path)) for path in paths]
+    for path in [partial, *(p for p in partial.iterdir() if p.is_dir())]:
+        fsync_dir(path)
+    _remove(folder)
+    partial.rename(folder)
+    fsync_dir(folder.parent)
+    payloads = [item for item in objects if item["role"].startswith("payload")]
+    captured = [item for item in objects if not item["role"].startswith("payload")]
+    return {
+        "objects": captured,
+        "payloads": payloads,
+        "sizes": _sizes(capture, objects),
+        "mapped_files": [file.to_json() for file in capture.mapped_files],
+        "processes": capture.to_json()["processes"],
+    }
+
+
+def _hash_and_sync(path: Path) -> str:
+    path.chmod(stat.S_IRUSR)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return sha256_file(path)
+
+
+def _sizes(capture: Capture, objects: list[dict[str, Any]]) -> dict[str, int | None]:
+    def total(*roles: str) -> int:
+        return sum(item["bytes"] for item in objects if item["role"] in roles)
+
+    sets = {record.name: record.bytes for record in capture.file_sets}
+    return {
+        "process": total("criu"),
+        "payload": total("payload"),
+        "shm": sets.get("shm", 0),
+        "tmp": sets.get("tmp", 0),
+        "caches": sum(size for name, size in sets.items() if name.startswith("cache-")),
+        "kv_discarded": None,  # only the engine knows
+    }
+
+
+def _died(work: _Work, error: ColdSnapError) -> ColdSnapError:
+    """CRIU's error, or the reason behind it: the engine ended under the dump."""
+    root = work.root / "proc" / str(work.record.root_pid)
+    if process_stat(work.init.pid) is not None and work.init.is_alive and root.exists():
+        return error
+    return ColdSnapError(
+        "checkpoint.engine-died",
+        "the engine ended while it was dumped",
+        details=error.details,
+        remedy="see its log, launch it again, then capture again",
+        changed=True,
+    )
+
+
+def _copy_failed(error: OSError, work: _Work) -> ColdSnapError:
+    full = "No space left" in str(error)
+    return ColdSnapError(
+        "file.disk-full" if full else "checkpoint.copy-failed",
+        f"the unit's files could not be copied to {work.partial}: {error}",
+        remedy="free space below the state folder" if full else "see the system's log",
+    )
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

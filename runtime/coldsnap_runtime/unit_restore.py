@@ -1,0 +1,301 @@
+"""Bring a captured unit back as a fresh generation, beside whatever runs already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime import criu_rpc, fileset
+from coldsnap_runtime.context import Context
+from coldsnap_runtime.criu_place import criu_inside
+from coldsnap_runtime.installation import Installation
+from coldsnap_runtime.mapped_files import DigestCache, MappedFile, check
+from coldsnap_runtime.namespaces import root_of
+from coldsnap_runtime.ownership import give_back, owner_of
+from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.unit_capture import Capture, FileSetRecord
+from coldsnap_runtime.unit_init import (
+    INSIDE_LOG,
+    INSIDE_PAYLOAD,
+    InitSpec,
+    UnitMount,
+    start_init,
+)
+from coldsnap_runtime.unit_launch import (
+    discard_generation,
+    make_generation,
+    port_records,
+    unit_mounts,
+)
+from coldsnap_runtime.unit_record import (
+    GenerationPaths,
+    ProcessRef,
+    UnitRecord,
+    UnitStore,
+)
+from coldsnap_runtime.unit_requests import LaunchSpec, Mount, Port, RestoreRequest
+
+
+def restore(
+    request: RestoreRequest, context: Context, installation: Installation, timing: Timing
+) -> UnitRecord:
+    """Restore the image as a new generation in state ``restored``; it is not exposed.
+
+    Everything that can be checked is checked before anything is started. Older generations are
+    not touched.
+
+    Raises:
+        ColdSnapError: ``image.incomplete``, ``image.damaged``, ``image.file-set-damaged``,
+            ``restore.library-changed``, ``restore.other-unit``, ``unit.start-failed``,
+            ``criu.restore-failed``, ``criu.timeout``, ``file.disk-full``. Nothing of the
+            generation is left then.
+    """
+    try:
+        return _Restore(request, context, installation, timing).run()
+    except ColdSnapError as error:
+        error.where = error.where or f"unit {request.unit}"
+        raise
+    finally:
+        give_back(UnitStore(context.state_dir).unit_dir(request.unit), owner_of(context.state_dir))
+
+
+class _Restore:
+    def __init__(
+        self,
+        request: RestoreRequest,
+        context: Context,
+        installation: Installation,
+        timing: Timing,
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._timing = timing
+        self._store = UnitStore(context.state_dir)
+        self._capture = Capture.read(request.image)
+        self._spec = placed(LaunchSpec.from_json(self._capture.launch), request)
+        program = request.image / "bin" / "coldsnap-unit"
+        self._outer = installation
+        # The root's own program is part of the image: it must be the captured one.
+        self._installation = replace(installation, unit=program)
+
+    def run(self) -> UnitRecord:
+        with self._timing.span("check"):
+            outputs = self._check()
+        number, paths = make_generation(self._store, self._request.unit, self._installation)
+        init: ProcessRef | None = None
+        record = self._record(number)
+        try:
+            self._store.save(record)
+            with self._timing.span("files"):
+                self._put_back_folders(paths)
+            with self._timing.span("namespaces"), self._context.uninterrupted():
+                init = start_init(self._outer.unit, self._init_spec(paths), paths)
+                record = self._store.update(record, init=init)
+            with self._timing.span("shm"):
+                self._put_back(self._set("shm"), root_of(init.pid) / "dev" / "shm")
+            with self._timing.span("criu-restore"):
+                self._run_criu(init, paths, outputs)
+            return self._store.update(record, state="restored", since=time.time())
+        except OSError as error:
+            discard_generation(paths, init)
+            raise _failed(error) from error
+        except BaseException as error:
+            self._keep_log(paths, error)
+            discard_generation(paths, init)
+            raise
+
+    def _check(self) -> list[MappedFile]:
+        if self._capture.unit != self._request.unit:
+            raise ColdSnapError(
+                "restore.other-unit",
+                f"the image is that of unit {self._capture.unit}",
+                remedy="restore it under that unit's id",
+            )
+        for name in ("images/inventory.img", "images/pstree.img", "bin/coldsnap-unit"):
+            if not (self._request.image / name).is_file():
+                raise ColdSnapError("image.incomplete", f"the image has no {name}")
+        cache = DigestCache(Path(self._context.path("library-digests.json")))
+        is_full = self._request.verify == "full"
+        outputs = check(self._capture.mapped_files, self._locate, cache, is_full=is_full)
+        cache.save()
+        missing = [folder for folder in self._capture.folders if not self._locate(folder).is_dir()]
+        if missing:
+            raise ColdSnapError(
+                "restore.folder-missing",
+                f"{missing[0]}, in which a captured process works, is not there",
+                remedy="create the folder, or capture again",
+            )
+        return outputs
+
+    def _locate(self, path: str) -> Path:
+        """Where a path inside the unit will be on the host."""
+        for mount in sorted(self._spec.mounts, key=lambda mount: -len(mount.target)):
+            if path == mount.target or path.startswith(mount.target.rstrip("/") + "/"):
+                return Path(mount.source + path[len(mount.target.rstrip("/")) :])
+        return Path(path)
+
+    def _record(self, number: int) -> UnitRecord:
+        capture = self._capture
+        return UnitRecord(
+            unit=capture.unit,
+            generation=number,
+            state="starting",
+            engine=capture.engine,
+            model=capture.model,
+            launch_sha256=capture.launch_sha256,
+            request_sha256=capture.request_sha256,
+            run=self._request.run,
+            artifact=self._request.artifact,
+            since=time.time(),
+            init=ProcessRef.of(os.getpid()),
+            root_pid=capture.root_pid,
+            ports=port_records(self._spec.ports),
+            network=capture.network,
+            launch=_as_launched(capture.launch, self._spec),
+        )
+
+    def _init_spec(self, paths: GenerationPaths) -> InitSpec:
+        caches = tuple(
+            UnitMount("bind", os.fspath(paths.caches / record.name), record.path)
+            for record in self._capture.file_sets
+            if record.name.startswith("cache-")
+        )
+        payloads = tuple(
+            UnitMount("bind-read-only", os.fspath(path), f"{INSIDE_PAYLOAD}/{name}")
+            for name, path in self._request.payloads
+        )
+        mounts = unit_mounts(self._spec, paths, self._outer)
+        return InitSpec(
+            network=self._capture.network,
+            mounts=(*mounts, *caches, *payloads),
+            last_pid=max(self._capture.last_pid, self._capture.root_pid),
+            root_pid=self._capture.root_pid,
+        )
+
+    def _put_back_folders(self, paths: GenerationPaths) -> None:
+        """What a folder on disk will hold: /tmp and the caches, private to this generation."""
+        for record in self._capture.file_sets:
+            if record.name == "tmp":
+                self._put_back(record, paths.tmp)
+            elif record.name.startswith("cache-"):
+                folder = paths.caches / record.name
+                folder.mkdir(parents=True)
+                self._put_back(record, folder)
+
+    def _set(self, name: str) -> FileSetRecord:
+        for record in self._capture.file_sets:
+            if record.name == name:
+                return record
+        raise ColdSnapError("image.incomplete", f"the image has no file set {name}")
+
+    def _put_back(self, record: FileSetRecord, folder: Path) -> None:
+        files = self._request.image / "files"
+        for suffix in ("json", "data"):
+            if not (files / f"{record.name}.{suffix}").is_file():
+                raise ColdSnapError(
+                    "image.incomplete", f"the image has no files/{record.name}.{suffix}"
+                )
+        fileset.put_back(folder, files / f"{record.name}.json", files / f"{record.name}.data")
+
+    def _run_criu(
+        self, init: ProcessRef, paths: GenerationPaths, outputs: list[MappedFile]
+    ) -> None:
+        self._context.phase(f"restoring unit {self._request.unit}")
+        root = root_of(init.pid)
+        attached = [(INSIDE_LOG, os.O_WRONLY | os.O_APPEND)]
+        attached += [(file.path, file.flags) for file in outputs]
+        inherit: list[tuple[str, int]] = []
+        try:
+            for path, flags in attached:
+                # Through the unit's root, so that the descriptor is of a mount inside the unit:
+                # else the next dump would not know it.
+                name = path.lstrip("/")
+                inherit.append((name, _open_output(root / name, flags)))
+            criu_rpc.run(
+                criu_rpc.CriuJob(
+                    operation="restore",
+                    criu=criu_inside(self._outer, init),
+                    unit_program=self._outer.unit,
+                    init=init,
+                    images=self._request.image / "images",
+                    work=paths.work,
+                    inherit=tuple(inherit),
+                    deadline=self._request.deadline,
+                )
+            )
+        finally:
+            for _, descriptor in inherit:
+                os.close(descriptor)
+
+    def _keep_log(self, paths: GenerationPaths, error: BaseException) -> None:
+        """CRIU's log outlives the generation that it could not restore."""
+        log = paths.work / "restore.log"
+        if not isinstance(error, ColdSnapError) or not log.exists():
+            return
+        kept = self._store.unit_dir(self._request.unit) / "restore-failed.log"
+        try:
+            shutil.copyfile(log, kept)
+        except OSError:
+            return
+        error.details = tuple(
+            line.replace(os.fspath(log), os.fspath(kept)) for line in error.details
+        )
+        error.remedy = error.remedy.replace(os.fspath(log), os.fspath(kept))
+
+
+def placed(spec: LaunchSpec, request: RestoreRequest) -> LaunchSpec:
+    """The captured launch with this host's ports and mount sources.
+
+    Raises:
+        ColdSnapError: ``restore.placement`` for a port or mount that was not captured.
+    """
+    ports = {port.name: port for port in spec.ports}
+    for port in request.ports:
+        if port.name not in ports:
+            raise _misplaced("port", port.name, list(ports))
+        ports[port.name] = Port(port.name, ports[port.name].inner, port.host, port.port)
+    mounts = {mount.target: mount for mount in spec.mounts}
+    for mount in request.mounts:
+        if mount.target not in mounts:
+            raise _misplaced("mount", mount.target, list(mounts))
+        captured = mounts[mount.target]
+        mounts[mount.target] = Mount(mount.source, mount.target, captured.read_only)
+    return replace(spec, ports=tuple(ports.values()), mounts=tuple(mounts.values()))
+
+
+def _as_launched(launch: dict[str, Any], spec: LaunchSpec) -> dict[str, Any]:
+    """The launch object of the record: identity as captured, placement as it is here."""
+    ports = [vars(port) for port in spec.ports]
+    mounts = [vars(mount) for mount in spec.mounts]
+    return {**launch, "ports": ports, "mounts": mounts}
+
+
+def _open_output(path: Path, flags: int) -> int:
+    """A file that is only written: it may have grown, or be gone with an old log."""
+    kept = flags & (os.O_APPEND | os.O_SYNC | os.O_DSYNC)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | kept, 0o644)
+    os.lseek(descriptor, 0, os.SEEK_END)
+    return descriptor
+
+
+def _failed(error: OSError) -> ColdSnapError:
+    is_full = "No space left" in str(error)
+    return ColdSnapError(
+        "file.disk-full" if is_full else "restore.failed",
+        f"the unit's files could not be put back: {error}",
+        remedy="free space (the state folder, or raise shm)" if is_full else "",
+    )
+
+
+def _misplaced(what: str, name: str, known: list[str]) -> ColdSnapError:
+    return ColdSnapError(
+        "restore.placement",
+        f"the captured unit has no {what} {name}",
+        details=(f"it has: {', '.join(known) or 'none'}",),
+        remedy="name ports and mount targets as they were captured",
+    )

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from coldsnap_runtime.installation import Installation
+
+sys.path.insert(0, str(Path(__file__).parent))
+from unit_workplace import Workplace, build_native, find_criu
+
+
+@pytest.fixture(scope="session")
+def native_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cmake") is None or shutil.which("gcc") is None:
+        pytest.skip("needs cmake and gcc to build native/")
+    return build_native(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture(scope="session")
+def installation(native_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    criu = find_criu()
+    if criu is None:
+        pytest.skip("needs COLDSNAP_TEST_CRIU, the folder of a CRIU bundle")
+    python = criu.parent / "python"
+    if python.is_dir():
+        sys.path.insert(0, str(python))
+    inside = tmp_path_factory.mktemp("inside")
+    return Installation(
+        criu=criu,
+        unit=native_programs / "coldsnap-unit",
+        portmap=native_programs / "coldsnap-portmap",
+        inside=inside,
+    )
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, installation: Installation) -> Iterator[Workplace]:
+    place = Workplace(tmp_path / "state", installation)
+    place.state_dir.mkdir()
+    yield place
+    place.stop_all()
