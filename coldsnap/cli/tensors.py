@@ -117,5 +117,4 @@ def _bad(mapped: _Mapped, why: str) -> ColdSnapError:
     return ColdSnapError(
         "payload.bad-safetensors",
         f"{mapped.path} is not a safetensors file: {why}",
-        where=str(mapped.path),
     )

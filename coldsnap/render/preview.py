@@ -77,7 +77,7 @@ def summary_line(preview: Preview) -> str:
     ``Plan: 3 to create, 1 to stop, 2 unchanged on 1 host. 1 step pauses serving (about 3 s).``
     """
     counts = _counts(preview)
-    hosts = {i.key.host for i in preview.instances if i.key.host}
+    hosts = {i.key.host for i in preview.instances if i.key.host} - preview.unreachable.keys()
     where = f" on {plural(len(hosts), 'host')}" if hosts else ""
     failed = len(preview.errors)
     if not preview.is_pending and not failed:
@@ -175,8 +175,14 @@ def _blocks(preview: Preview, *, show_all: bool) -> list[tuple[str, tuple[_Line,
     by_host: dict[str, list[InstancePreview]] = {}
     for instance in preview.instances:
         by_host.setdefault(instance.key.host, []).append(instance)
-    blocks = []
+    blocks: list[tuple[str, tuple[_Line, ...]]] = []
+    for host in preview.unreachable:
+        by_host.setdefault(host, [])
     for host, instances in by_host.items():
+        if host in preview.unreachable:
+            reason = clean(preview.unreachable[host].message)
+            blocks.append((host, (_Line(False, "", "x", "error", f"unreachable: {reason}", ""),)))
+            continue
         units = {i.key.unit for i in instances if i.key.unit}
         named = [
             line
@@ -185,11 +191,6 @@ def _blocks(preview: Preview, *, show_all: bool) -> list[tuple[str, tuple[_Line,
         ]
         if named:
             blocks.append((host or _RUN_BLOCK, tuple(named)))
-    blocks.extend(
-        (host, (_Line(False, "", "x", "error", f"unreachable: {clean(error.message)}", ""),))
-        for host, error in preview.unreachable.items()
-        if host not in by_host
-    )
     return blocks
 
 

@@ -1,0 +1,177 @@
+"""``coldsnap artifact``: captures in a store on this machine."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldsnap.cli.options import command, group
+from coldsnap.cli.session import Session
+
+if TYPE_CHECKING:
+    from coldsnap.artifact.oci import Store
+
+app = group("List, inspect, verify, compare and delete captures.")
+
+_REF = typer.Argument(metavar="REF", help="A tag, a digest, or its first 6 digits or more.")
+
+
+@command(
+    app,
+    "list",
+    store=True,
+    examples="""
+        coldsnap artifact list
+        coldsnap artifact list --store oci-layout:/srv/captures --json
+    """,
+)
+def list_(session: Session) -> None:
+    """List captures, newest first."""
+    from coldsnap.artifact.errors import ColdSnapError
+    from coldsnap.artifact.oci import Entry, list_artifacts, load
+    from coldsnap.render.artifacts import list_text
+
+    store = _store(session)
+    found = list(reversed(list_artifacts(store)))
+
+    def count(entry: Entry) -> int | None:
+        try:
+            return load(store, entry.manifest).bytes
+        except ColdSnapError:
+            return None
+
+    sizes = [(entry, count(entry)) for entry in found]
+    session.answer(
+        lambda: list_text(sizes, session.palette),
+        [{**vars(entry), "bytes": total} for entry, total in sizes],
+    )
+
+
+@command(
+    app,
+    store=True,
+    examples="""
+        coldsnap artifact inspect demo
+        coldsnap artifact inspect sha256:9be1 --size
+    """,
+)
+def inspect(
+    session: Session,
+    ref: Annotated[str, _REF],
+    size: Annotated[bool, typer.Option("--size", help="Show files and processes.")] = False,
+) -> None:
+    """Show what a capture holds, where its bytes are and where it can be restored."""
+    from coldsnap.artifact.oci import find
+    from coldsnap.artifact.oci import inspect as inspect_artifact
+    from coldsnap.render.artifacts import inspect_text
+
+    artifact = find(_store(session), ref)
+    session.answer(
+        lambda: inspect_text(artifact, session.palette, sizes=size), inspect_artifact(artifact)
+    )
+
+
+@command(
+    app,
+    store=True,
+    examples="""
+        coldsnap artifact verify demo
+        coldsnap artifact verify demo --quick
+    """,
+)
+def verify(
+    session: Session,
+    ref: Annotated[str, _REF],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Trust records of unchanged files; hash the others.")
+    ] = False,
+) -> None:
+    """Check every byte of a capture against its digests."""
+    from coldsnap.artifact.oci import find
+    from coldsnap.artifact.oci import verify as verify_artifact
+    from coldsnap.render.quantities import duration, plural, size
+
+    store = _store(session)
+    digest = find(store, ref).digest
+    done = verify_artifact(store, digest, "record" if quick else "full")
+    session.answer(
+        f"intact: {digest}\n  {plural(done.files, 'file')}, {size(done.bytes)}, "
+        f"{size(done.bytes_hashed)} hashed in {duration(done.seconds)}",
+        done.to_json(),
+    )
+
+
+@command(
+    app,
+    store=True,
+    examples="""
+        coldsnap artifact diff demo sha256:9be1
+        coldsnap artifact diff before after --json
+    """,
+)
+def diff(
+    session: Session,
+    first: Annotated[str, _REF],
+    second: Annotated[str, _REF],
+) -> None:
+    """Show in what two captures differ."""
+    from coldsnap.artifact.oci import find
+    from coldsnap.render.artifacts import diff_text, differences
+
+    store = _store(session)
+    one, two = find(store, first), find(store, second)
+    session.answer(
+        lambda: diff_text(one, two, session.palette),
+        [vars(difference) for difference in differences(one, two)],
+    )
+
+
+@command(
+    app,
+    store=True,
+    examples="""
+        coldsnap artifact delete demo
+        coldsnap artifact delete sha256:9be1 --yes --collect
+    """,
+)
+def delete(
+    session: Session,
+    ref: Annotated[str, _REF],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Also free the bytes that nothing needs now.")
+    ] = False,
+) -> None:
+    """Take a capture out of the store; its bytes go when nothing else needs them."""
+    from coldsnap.artifact.oci import collect as collect_garbage
+    from coldsnap.artifact.oci import delete as delete_artifact
+    from coldsnap.artifact.oci import find
+    from coldsnap.cli.confirm import confirm
+    from coldsnap.render.quantities import size
+
+    store = _store(session)
+    artifact = find(store, ref)
+    named = f" ({', '.join(artifact.tags)})" if artifact.tags else ""
+    confirm(f"Delete {artifact.digest}{named}, {size(artifact.bytes)}?", yes=yes, stream=sys.stderr)
+    entry = delete_artifact(store, artifact.digest)
+    freed = collect_garbage(store).bytes if collect else 0
+    words = f"deleted {entry.manifest}"
+    session.answer(
+        f"{words}; {size(freed)} freed" if collect else f"{words}; --collect frees its bytes",
+        {"deleted": entry.manifest, "bytes_freed": freed},
+    )
+
+
+def _store(session: Session) -> "Store":
+    from coldsnap.artifact.errors import ColdSnapError
+    from coldsnap.artifact.oci import open_store
+
+    uri = session.settings["store"]
+    scheme, _, path = uri.partition(":")
+    if scheme != "oci-layout" or not path.startswith("/"):
+        raise ColdSnapError(
+            "store.unsupported",
+            f"{uri!r} is not an OCI layout folder",
+            remedy="give --store oci-layout:/absolute/folder",
+        )
+    return open_store(path)

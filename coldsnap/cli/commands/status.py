@@ -1,0 +1,58 @@
+"""``coldsnap status``."""
+
+from typing import Annotated
+
+import typer
+
+from coldsnap.cli.options import command, group
+from coldsnap.cli.session import Session
+
+app = group("Show which units run where, and in which state.")
+
+_FACT = "coldsnap_core.facts:RuntimeVerb"
+
+
+@command(
+    app,
+    fleet=True,
+    examples="""
+        coldsnap status
+        coldsnap status -i inventories/prod.yaml gpu-1
+        coldsnap status --json
+    """,
+)
+def status(
+    session: Session,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[HOST]...", help="Hosts or groups; all if none is named."),
+    ] = None,
+) -> None:
+    """Show which units run where, and in which state."""
+    from coldsnap.cli.wiring import ask_each, fleet_of, runtime_of, select
+    from coldsnap.engine.place import runtime_place
+    from coldsnap.render.hosts import status_text, units_of
+    from coldsnap.sdk.host import FactRequest, Host
+
+    with fleet_of(session) as fleet:
+        runtime = runtime_of(session, fleet)
+
+        def question(host: Host) -> FactRequest:
+            place = runtime_place(host, runtime)
+            return FactRequest(_FACT, {"verb": "unit.status", "request": {}, **place})
+
+        answers = ask_each(fleet, select(fleet, hosts or ()), question)
+    session.answer(
+        lambda: status_text(answers, session.palette),
+        [
+            {
+                "host": answer.host,
+                "staged": answer.value.get("staged", True) if not answer.error else None,
+                "units": [dict(unit) for unit in units_of(answer)],
+                "error": answer.error.to_json() if answer.error else None,
+            }
+            for answer in answers
+        ],
+    )
+    if any(answer.error is not None for answer in answers):
+        raise typer.Exit(1)

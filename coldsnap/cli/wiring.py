@@ -1,0 +1,108 @@
+"""How a command gets at the layers below: the fleet, the runtime pack."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from coldsnap.artifact.errors import ColdSnapError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldsnap.cli.session import Session
+    from coldsnap.fleet import InventoryFleet
+    from coldsnap.render.hosts import HostAnswer
+    from coldsnap.sdk.host import FactRequest, Host
+    from coldsnap.sdk.step import RuntimeRef
+
+_NO_PACK: Final = "sha256:" + "0" * 64
+
+
+def fleet_of(session: Session) -> InventoryFleet:
+    """The hosts of the inventory in force; use it in a ``with`` block.
+
+    Raises:
+        ColdSnapError: ``inventory.*``
+    """
+    from coldsnap.fleet import open_fleet
+
+    return open_fleet(session.settings["inventory"])
+
+
+def select(fleet: InventoryFleet, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Names of the hosts meant; all of them when none is named.
+
+    Raises:
+        ColdSnapError: ``inventory.unknown-host``.
+    """
+    named = [name for selector in hosts or ("all",) for name in fleet.select(selector)]
+    return tuple(dict.fromkeys(named))
+
+
+def ask_each(fleet: InventoryFleet, names: Sequence[str], question: Any) -> list[HostAnswer]:
+    """One fact of each host, all hosts at the same time; a host's failure is its own.
+
+    `question` makes the `FactRequest` of a host.
+    """
+    from coldsnap.render.hosts import HostAnswer
+
+    errors = dict(fleet.connect(names))
+    reached = [name for name in names if name not in errors]
+    requests: dict[str, list[FactRequest]] = {n: [question(fleet.host(n))] for n in reached}
+    errors.update(fleet.prefetch(requests))
+    answers = []
+    for name in names:
+        if name in errors:
+            answers.append(HostAnswer(name, {}, errors[name]))
+            continue
+        answers.append(_asked(fleet.host(name), requests[name][0]))
+    return answers
+
+
+def _asked(host: Host, request: FactRequest) -> HostAnswer:
+    from coldsnap.render.hosts import HostAnswer
+
+    try:
+        value = host.ask(request)
+    except ColdSnapError as error:
+        return HostAnswer(host.name, {}, error)
+    if not isinstance(value, dict):
+        wrong = ColdSnapError("host.fact-failed", "gave no answer that can be read", host.name)
+        return HostAnswer(host.name, {}, wrong)
+    if isinstance(value.get("error"), dict):
+        return HostAnswer(host.name, {}, ColdSnapError.from_json(value["error"]))
+    return HostAnswer(host.name, value)
+
+
+def is_fake(fleet: InventoryFleet) -> bool:
+    """Whether no host of the inventory is a machine: then no pack is built for it."""
+    return all(entry.connector == "fake" for entry in fleet.inventory.hosts.values())
+
+
+def runtime_of(session: Session, fleet: InventoryFleet) -> RuntimeRef:
+    """The runtime pack for these hosts, built if this version of it was not built before.
+
+    Raises:
+        ColdSnapError: ``criu.*``, ``runtime.*``
+    """
+    from coldsnap.sdk.step import RuntimeRef
+
+    if is_fake(fleet):
+        return RuntimeRef(_NO_PACK, "", _NO_PACK, 0)
+    return built_runtime(session)
+
+
+def built_runtime(session: Session) -> RuntimeRef:
+    """The runtime pack of this version, from the cache or built now."""
+    from coldsnap.store.runtime import build_runtime
+
+    use_criu(session)
+    return build_runtime()
+
+
+def use_criu(session: Session) -> None:
+    """Hand the ``criu`` setting to the finder of CRIU, which reads the environment."""
+    criu = session.settings["criu"]
+    if criu:
+        os.environ["COLDSNAP_CRIU"] = criu
