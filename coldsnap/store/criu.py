@@ -1,0 +1,129 @@
+"""Finding a CRIU: COLDSNAP_CRIU, else a good system CRIU, else one built from a newer Debian.
+
+CRIU is never shipped with ColdSnap; it is taken on the user's own machine and put into the
+runtime pack there, with its own loader and libraries, so that it runs on targets of another age.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.store.criu_bundle import build_bundle, cached_bundle
+
+MINIMUM = (4, 1)
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Criu:
+    command: Path
+    """Runs here: a system binary, or a bundle's wrapper."""
+    version: str
+    source: str
+    """``COLDSNAP_CRIU``, ``system`` or ``debian SUITE``."""
+    python: Path | None = None
+    """Folder that holds ``pycriu``, if it came with it."""
+
+
+def find_criu(suite: str | None = None) -> Criu:
+    """The CRIU to use; the last resort is downloaded once and kept in the user's cache.
+
+    Args:
+        suite: Debian suite of the last resort; default COLDSNAP_CRIU_SUITE, else trixie.
+
+    Raises:
+        ColdSnapError: ``criu.unusable`` for a COLDSNAP_CRIU that does not work,
+            ``criu.no-apt``, ``criu.no-mirror``, ``criu.download-failed``.
+    """
+    if given := os.environ.get("COLDSNAP_CRIU"):
+        return _given(Path(given))
+    if suite is None and (system := _system()) is not None:
+        return system
+    suite = suite or os.environ.get("COLDSNAP_CRIU_SUITE") or "trixie"
+    bundle = cached_bundle(suite) or build_bundle(suite)
+    version = version_of(bundle / "criu")
+    return Criu(bundle / "criu", version, f"debian {suite}", bundle / "python")
+
+
+def version_of(command: Path) -> str:
+    """Dotted version of a CRIU command.
+
+    Raises:
+        ColdSnapError: ``criu.unusable``.
+    """
+    try:
+        done = subprocess.run(
+            [os.fspath(command), "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ColdSnapError("criu.unusable", f"{command} cannot be started: {error}") from error
+    found = re.search(r"Version:\s*(\d+(?:\.\d+)+)", done.stdout)
+    if found is None:
+        reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
+        raise ColdSnapError(
+            "criu.unusable", f"{command} does not tell its version", details=(reason[0],)
+        )
+    return found[1]
+
+
+def check_criu(command: Path) -> str:
+    """Why this CRIU cannot work on this kernel; empty if it can, or if only root could tell."""
+    if os.geteuid() != 0:
+        return ""
+    try:
+        done = subprocess.run(
+            [os.fspath(command), "check"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    lines = (done.stdout + done.stderr).splitlines()
+    errors = [line for line in lines if "Error" in line]
+    return (errors or lines or [f"exit status {done.returncode}"])[0].strip()
+
+
+def _given(command: Path) -> Criu:
+    version = version_of(command)
+    remedy = "name another CRIU, or unset COLDSNAP_CRIU to have one built"
+    if _numbers(version) < MINIMUM:
+        message = f"COLDSNAP_CRIU={command} is CRIU {version}; 4.1 or newer is needed"
+        raise ColdSnapError("criu.unusable", message, remedy=remedy)
+    if reason := check_criu(command):
+        message = f"COLDSNAP_CRIU={command} fails its own check on this kernel"
+        raise ColdSnapError("criu.unusable", message, details=(reason,), remedy=remedy)
+    beside = command.resolve().parent / "python"
+    return Criu(command, version, "COLDSNAP_CRIU", beside if (beside / "pycriu").is_dir() else None)
+
+
+def _system() -> Criu | None:
+    """The installed CRIU if it is new enough and passes its check."""
+    path = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
+    found = shutil.which("criu", path=path)
+    if found is None:
+        return None
+    try:
+        version = version_of(Path(found))
+    except ColdSnapError:
+        return None
+    if _numbers(version) < MINIMUM or check_criu(Path(found)):
+        return None
+    return Criu(Path(found), version, "system")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
