@@ -12,8 +12,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from coldsnap.artifact import canonical
+from coldsnap.artifact.captured import (
+    described_extensions,
+    described_objects,
+    described_payloads,
+)
 from coldsnap.artifact.decode import Record, decode, encode, parse
 from coldsnap.artifact.drivers import DRIVERS, DriverId, SnapshotDriver
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.extensions import Extensions
 from coldsnap.artifact.graph import Graph, RuntimeBindings, ShapeCalibration
 from coldsnap.artifact.launch import Launch
@@ -159,27 +165,28 @@ def read_descriptor(data: bytes, *, what: str = "descriptor") -> Descriptor:
 def complete(draft: Mapping[str, Any]) -> Descriptor:
     """A descriptor from a draft that may lack what follows from the rest.
 
-    Filled in: ``capsule.images`` (one per launch unit). Pack indexes found among the payloads
-    are put where the format wants them, among the capsule's objects; a pack owned by a unit with
-    one worker becomes that worker's.
+    Objects, payloads, sizes and mapped files may stand as a checkpoint reports them (see
+    `coldsnap.artifact.captured`); ``capsule.images`` is filled in, one per launch unit.
 
     Raises:
         ColdSnapError: ``artifact.invalid``, with a JSON pointer.
     """
+    launch = decode(Launch, draft.get("launch"), what="descriptor: launch")
+    unit = launch.units[0].id
     value = dict(draft)
-    capsule = dict(value.get("capsule") or {})
-    weights = dict(value.get("weights") or {})
-    payloads = dict(weights.get("model_payloads") or {})
-    given = list(payloads.get("objects") or ())
-    indexes = [item for item in given if _role(item) == PAYLOAD_INDEX_ROLE]
+    capsule, weights = _part(value, "capsule"), _part(value, "weights")
+    objects = described_objects(_items(capsule), unit)
+    payloads = _part(weights, "model_payloads")
     if payloads:
-        packs = [item for item in given if _role(item) != PAYLOAD_INDEX_ROLE]
-        payloads["objects"] = [_owned_by_worker(item, value.get("launch")) for item in packs]
-        weights["model_payloads"] = payloads if payloads["objects"] else None
-    capsule["objects"] = [*(capsule.get("objects") or ()), *indexes]
-    value |= {"weights": weights, "capsule": capsule}
+        worker = _workers_of(launch, unit)[0]
+        packs, indexes = described_payloads(_items(payloads), unit, worker)
+        objects += indexes
+        weights["model_payloads"] = {**payloads, "objects": packs} if packs else None
+    capsule["objects"] = objects
     if not capsule.get("images"):
-        capsule["images"] = _draft_images(value)
+        capsule["images"] = _draft_images(value, launch, objects)
+    value |= {"weights": weights, "capsule": capsule}
+    value["extensions"] = described_extensions(_part(value, "extensions"))
     return decode(Descriptor, value, what="descriptor")
 
 
@@ -190,32 +197,34 @@ def image_digest(objects: tuple[FileObject, ...], unit: str, workers: tuple[str,
     return canonical.digest(encode(own))
 
 
-def _role(item: Any) -> Any:
-    return item.get("role") if isinstance(item, dict) else None
+def _part(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    part = value.get(key) or {}
+    if not isinstance(part, Mapping):
+        raise ColdSnapError("artifact.invalid", f"descriptor: /{key}: must be an object")
+    return dict(part)
 
 
-def _owned_by_worker(item: Any, launch: Any) -> Any:
-    """The runtime knows units only; where a unit has one worker there is no doubt whose it is."""
-    owner = item.get("owner") if isinstance(item, dict) else None
-    if not isinstance(owner, str) or not owner.startswith("unit/"):
-        return item
-    workers = _workers_of(decode(Launch, launch, what="descriptor: launch"), owner[5:])
-    return {**item, "owner": f"worker/{workers[0]}"} if len(workers) == 1 else item
+def _items(part: Mapping[str, Any]) -> list[Any]:
+    items = part.get("objects") or []
+    if not isinstance(items, (list, tuple)):
+        raise ColdSnapError("artifact.invalid", "descriptor: objects must be a list")
+    return list(items)
 
 
-def _draft_images(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _draft_images(
+    value: Mapping[str, Any], launch: Launch, objects: list[Any]
+) -> list[dict[str, Any]]:
     """One image per launch unit; the digest is right if the draft is (else decode says why)."""
-    launch = decode(Launch, value.get("launch"), what="descriptor: launch")
-    driver = value.get("snapshot_driver") or {}
-    objects = tuple(
+    driver = _part(value, "snapshot_driver")
+    decoded = tuple(
         decode(FileObject, item, what=f"descriptor: capsule object {number}")
-        for number, item in enumerate(value["capsule"]["objects"])
+        for number, item in enumerate(objects)
     )
     return [
         {
             "unit": unit.id,
             "reference": f"{value.get('capture_id')}/{unit.id}",
-            "digest": image_digest(objects, unit.id, _workers_of(launch, unit.id)),
+            "digest": image_digest(decoded, unit.id, _workers_of(launch, unit.id)),
             "root": "/",
             "snapshot_driver": {"id": driver.get("id"), "abi": driver.get("abi")},
         }

@@ -141,10 +141,8 @@ AbsolutePath = Annotated[
         "an absolute path without '.', '..', or empty components",
     ),
 ]
-Owner = Annotated[
-    str,
-    Text(f"(?:unit|worker|service|group)/{_ID}", 1, 160, "an owner: unit/ID, worker/ID, ..."),
-]
+OWNER = f"(?:unit|worker|service|group)/{_ID}"
+Owner = Annotated[str, Text(OWNER, 1, 160, "an owner: unit/ID, worker/ID, ...")]
 Line = Annotated[str, Text()]
 """Free text of one line."""
 Prose = Annotated[str, Text(longest=1 << 20, control=True)]

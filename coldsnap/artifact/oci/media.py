@@ -33,6 +33,7 @@ MAX_MANIFEST_BYTES = 32 << 20
 MAX_INDEX_BYTES = 64 << 20
 
 _MEDIA_TYPES: Mapping[str, str] = {
+    "criu": "application/vnd.coldsnap.criu.image.v1",
     "criu-image": "application/vnd.coldsnap.criu.image.v1",
     PAYLOAD_ROLE: "application/vnd.coldsnap.payload.pack.v1",
     PAYLOAD_INDEX_ROLE: "application/vnd.coldsnap.payload.index.v1+json",

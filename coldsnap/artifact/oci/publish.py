@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact import measure
+from coldsnap.artifact.captured import EXPORTED
 from coldsnap.artifact.descriptor import Descriptor, complete
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import file_error, fsync_dir, open_regular, sha256_file, write_new
@@ -139,7 +140,7 @@ def _put_files(
         evidence = measure.read_evidence(files)
     done = added = copied = 0
     for item in descriptor.objects():
-        source = _source(files, item.path)
+        source = _source(files, item)
         if _has(store, item):
             outcome = "there"
         else:
@@ -154,15 +155,17 @@ def _put_files(
 
 
 def _source(
-    files: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]], path: str
+    files: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]], item: FileObject
 ) -> Path:
     if isinstance(files, Mapping):
-        return Path(files[path]) if path in files else Path("/nonexistent")
+        return Path(files[item.path]) if item.path in files else Path("/nonexistent")
     root = Path(files).resolve()
-    source = root / path
+    source = root / item.path
+    if item.role in EXPORTED and not source.exists():
+        source = root / EXPORTED[item.role]
     # A link inside the capture must not lead out of it.
     if source.parent.resolve() != source.parent:
-        message = f"{path} is behind a symbolic link in the capture"
+        message = f"{item.path} is behind a symbolic link in the capture"
         raise ColdSnapError("store.source-differs", message)
     return source
 
