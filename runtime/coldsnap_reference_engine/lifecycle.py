@@ -1,0 +1,169 @@
+"""Quiesce, resume, hydrate, sleep, wake: what happens to the memory while nobody is served.
+
+All of them are idempotent: asked again in the state that they lead to, they say so and do nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_reference_engine import payload
+from coldsnap_reference_engine.engine import Engine, log
+from coldsnap_reference_engine.gate import Phase
+from coldsnap_reference_engine.http_server import Server
+from coldsnap_reference_engine.regions import trim_heap
+
+
+class Lifecycle:
+    """Turns an engine's phases, one request at a time."""
+
+    def __init__(self, engine: Engine, serving: Server) -> None:
+        self._engine = engine
+        self._serving = serving
+        self._lock = threading.Lock()
+        self._written: payload.Written | None = None
+        self._freed: dict[str, Any] = {}
+        self._is_shallow = False
+        """Asleep with the weights kept."""
+
+    def quiesce(self, folder: Path, drain_seconds: float) -> dict[str, Any]:
+        """Export the weights (still serving), drain, give weights and KV back.
+
+        Returns what was freed: payload_bytes, kv_bytes; seconds of each part.
+
+        Raises:
+            ColdSnapError: ``engine.not-serving``, ``engine.drain-timeout`` and what writing a
+                pack raises; the engine serves on after each.
+        """
+        with self._lock:
+            gate = self._engine.gate
+            if gate.phase is Phase.QUIESCED:
+                return {**self._freed, "already": True}
+            if gate.phase is not Phase.SERVING:
+                raise _wrong_phase("quiesced", gate.phase)
+            begin = time.monotonic()
+            plan = self._engine.plan.digest
+            self._written = payload.export(self._engine.weights, folder, plan)
+            exported = time.monotonic()
+            self._drain(drain_seconds)
+            kv_bytes = self._engine.transformer.cache.region.resident_bytes()
+            self._drop(with_weights=True)
+            gate.turn(Phase.QUIESCED)
+            self._freed = {
+                "state": Phase.QUIESCED.value,
+                "payload_bytes": self._engine.weights.payload_bytes,
+                "payload_sha256": self._written.sha256,
+                "kv_bytes": kv_bytes,
+                "kv_reserved_bytes": self._engine.transformer.cache.reserved_bytes,
+                "export_seconds": exported - begin,
+                "pause_seconds": time.monotonic() - exported,
+            }
+            log(f"quiesced: {self._engine.weights.payload_bytes} bytes of weights given back")
+            return self._freed
+
+    def hydrate(self, source: dict[str, Any]) -> dict[str, Any]:
+        """Bring weights back and serve.
+
+        Args:
+            source: ``payload`` and ``index`` (paths), ``provider`` (``copy``: read and verify,
+                the default; ``mmap``: map the pack), ``verified`` (mmap: the caller vouches for
+                the file), or ``recovery: true`` to take the model folder's safetensors instead.
+
+        Raises:
+            ColdSnapError: what reading a pack or a checkpoint raises; the engine holds no weights
+                then, stays as it was and can be asked again.
+        """
+        with self._lock:
+            gate = self._engine.gate
+            if gate.phase is Phase.SERVING:
+                return {"state": gate.phase.value, "bytes": 0, "already": True}
+            if gate.phase not in (Phase.QUIESCED, Phase.SLEEPING):
+                raise _wrong_phase("hydrated", gate.phase)
+            before = gate.phase
+            gate.turn(Phase.HYDRATING)
+            begin = time.monotonic()
+            try:
+                amount = self._bring_back(source)
+            except Exception as error:
+                self._drop(with_weights=True)
+                gate.turn(before, str(error))
+                raise
+            seconds = time.monotonic() - begin
+            gate.turn(Phase.SERVING)
+            log(f"hydrated: {amount} bytes in {seconds:.2f} s")
+            return {"state": gate.phase.value, "bytes": amount, "seconds": seconds}
+
+    def sleep(self, level: int, drain_seconds: float) -> dict[str, Any]:
+        """Level 1 gives the KV memory back, level 2 the weights too.
+
+        Raises:
+            ColdSnapError: ``engine.not-serving``, ``engine.drain-timeout``.
+        """
+        with self._lock:
+            gate = self._engine.gate
+            if gate.phase is Phase.SLEEPING:
+                return {"is_sleeping": True, "already": True}
+            if gate.phase is not Phase.SERVING:
+                raise _wrong_phase("put to sleep", gate.phase)
+            self._drain(drain_seconds)
+            self._is_shallow = level == 1
+            self._drop(with_weights=not self._is_shallow)
+            gate.turn(Phase.SLEEPING)
+            return {"is_sleeping": True, "level": level}
+
+    def wake(self) -> dict[str, Any]:
+        """Serve again; after level 2 the weights come from the model folder, in the plan's layouts.
+
+        Raises:
+            ColdSnapError: ``engine.not-sleeping`` in other phases, or what reading raises.
+        """
+        phase = self._engine.gate.phase
+        if phase not in (Phase.SLEEPING, Phase.SERVING):
+            raise _wrong_phase("woken", phase)
+        if self._is_shallow:
+            with self._lock:
+                self._is_shallow = False
+                self._engine.gate.turn(Phase.SERVING)
+        self.hydrate({"recovery": True})
+        return {"is_sleeping": False}
+
+    def _bring_back(self, source: dict[str, Any]) -> int:
+        weights, threads = self._engine.weights, self._engine.threads
+        if source.get("recovery"):
+            self._engine.load_checkpoint()
+            return weights.payload_bytes
+        body, index = Path(source["payload"]), Path(source["index"])
+        if source.get("provider") == "mmap":
+            verified = bool(source.get("verified"))
+            return payload.map_pack(weights, body, index, self._written, verified=verified)
+        return payload.fill(weights, body, index, self._written, threads)
+
+    def _drain(self, seconds: float) -> None:
+        gate = self._engine.gate
+        gate.turn(Phase.DRAINING)
+        if not gate.drain(seconds):
+            left = gate.inside
+            gate.turn(Phase.SERVING)
+            raise ColdSnapError(
+                "engine.drain-timeout",
+                f"{left} requests were still running after {seconds:g} s; the engine serves on",
+                remedy="try again when it is less busy, or allow more time",
+            )
+        self._serving.close_idle()
+
+    def _drop(self, *, with_weights: bool) -> None:
+        self._engine.transformer.cache.region.drop()
+        if with_weights:
+            self._engine.weights.region.drop()
+        gc.collect()
+        trim_heap()
+
+
+def _wrong_phase(wanted: str, phase: Phase) -> ColdSnapError:
+    message = f"an engine that is {phase.value} cannot be {wanted}"
+    return ColdSnapError("engine.wrong-phase", message)
