@@ -95,9 +95,7 @@ class _Attempt:
         if self.host is not None:
             self.host.prefetch(step.reads(spec, ctx))
         seen = step.observe(spec, ctx)
-        self.record(
-            "observed", type=step.type, seen=seen, seen_sha256=canonical.digest(seen)
-        )
+        self.record("observed", type=step.type, seen=seen, seen_sha256=canonical.digest(seen))
         self._owner.recorder.emit(
             Kind.STEP_OBSERVED, self._instance.key, type=step.type, data=seen, attempt=self.number
         )
@@ -123,6 +121,7 @@ class _Attempt:
             change=change_json(change),
             job=ctx.job,
             redo=ctx.redo,
+            read_only=instance.step.read_only,
             attempt=self.number,
         )
         self._owner.recorder.emit(
@@ -208,7 +207,9 @@ class Attempts:
                     raise
         raise AssertionError("tenacity ends by returning or raising")
 
-    def settle(self, instance: Instance, spec: Mapping[str, Any], change: Mapping[str, Any]) -> Done:
+    def settle(
+        self, instance: Instance, spec: Mapping[str, Any], change: Mapping[str, Any]
+    ) -> Done:
         """Finish what another process was cut off in, once, without looking anew.
 
         Raises:
@@ -229,9 +230,7 @@ class Attempts:
         host = self.contexts.host(instance)
         return host is not None and self._leases.hold(host, instance.key.unit)
 
-    def _bounded(
-        self, instance: Instance, number: int, work: Callable[[_Attempt], Done]
-    ) -> Done:
+    def _bounded(self, instance: Instance, number: int, work: Callable[[_Attempt], Done]) -> Done:
         """Do the work of one attempt within its time, and journal its failure."""
         tried = _Attempt(self, instance, number)
         timeout = instance.node.timeout

@@ -136,4 +136,4 @@ def _view(setup: Setup) -> PlanView:
 
 
 def _engine(setup: Setup) -> Engine | None:
-    return setup.engines[setup.plan.engine] if setup.plan.engine else None
+    return setup.registry.engine(setup.plan.engine) if setup.plan.engine else None

@@ -44,6 +44,8 @@ class InstanceHistory:
     order: int = 0
     """Sequence number of its first change; recovery goes from high to low. 0: never changed."""
     attempts: int = 0
+    job: str = ""
+    """Id of the runtime job of its last apply."""
     redo: int = 0
     """How often it was applied anew after it had been done or put back; part of its job's id."""
     finished: bool = False
@@ -164,8 +166,10 @@ def _observed(instance: InstanceHistory, record: Record) -> None:
 
 
 def _changing(instance: InstanceHistory, record: Record) -> None:
-    instance.state, instance.touched = State.APPLYING, True
+    instance.state = State.APPLYING
+    instance.touched = instance.touched or not record.body.get("read_only", False)
     instance.order = instance.order or record.seq
+    instance.job = str(record.body.get("job", ""))
     instance.started = instance.started or record.time
     instance.attempts += 1
     instance.redo, instance.finished = int(record.body.get("redo", 0)), False
@@ -211,8 +215,13 @@ def _recovered(instance: InstanceHistory, _record: Record) -> None:
     instance.outputs, instance.seen = {}, None
 
 
+def _irreversible(instance: InstanceHistory, _record: Record) -> None:
+    instance.reason = "cannot be undone"
+
+
 def _recover_failed(instance: InstanceHistory, record: Record) -> None:
     instance.state = State.FAILED
+    instance.dirty = True
     instance.error = ColdSnapError.from_json(record.body["error"])
 
 
@@ -226,4 +235,5 @@ _TRANSITIONS = {
     "recovering": _recovering,
     "recovered": _recovered,
     "recover-failed": _recover_failed,
+    "irreversible": _irreversible,
 }

@@ -88,9 +88,7 @@ def expand(
         step = types[node.type]()
         keys = placement.keys(node, step.scope)
         groups[step_id] = _group(node, step, keys, placement.units, groups)
-    by_key = {
-        instance.key: instance for group in groups.values() for instance in group.instances
-    }
+    by_key = {instance.key: instance for group in groups.values() for instance in group.instances}
     used = {key.host for key in by_key}
     hosts = tuple(host for host in fleet.select("all") if host in used)
     return Expansion(tuple(groups.values()), hosts, by_key)

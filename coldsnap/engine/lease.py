@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.engine.place import runtime_place
 from coldsnap.sdk.host import Host, OperationRequest
 from coldsnap.sdk.step import RuntimeRef
 
@@ -58,13 +59,7 @@ class TargetLeases:
                 where=host.name,
                 remedy="build it: coldsnap runtime build",
             )
-        state_dir = str(host.vars.get("state_dir") or "/var/lib/coldsnap")
-        digest = self._runtime.digest.removeprefix("sha256:")
-        place = {
-            "pack": f"{state_dir}/runtime/sha256/{digest}",
-            "python": str(host.vars.get("python") or "python3"),
-            "state_dir": state_dir,
-        }
+        place = runtime_place(host, self._runtime)
         host.perform(
             OperationRequest(OPERATION, {"verb": verb, "request": request, **place}),
             timeout=_CALL_TIMEOUT,

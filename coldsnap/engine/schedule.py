@@ -22,9 +22,7 @@ _GIVE_UP_AFTER = 15.0
 class Schedule:
     """One walk over `needs` (key -> keys that come first). Needs outside of it count as met."""
 
-    def __init__(
-        self, needs: Mapping[InstanceKey, Sequence[InstanceKey]], limits: Limits
-    ) -> None:
+    def __init__(self, needs: Mapping[InstanceKey, Sequence[InstanceKey]], limits: Limits) -> None:
         self._limits = limits
         self._changed = threading.Condition()
         self._waits = {key: sum(need in needs for need in wanted) for key, wanted in needs.items()}
@@ -77,9 +75,7 @@ class Schedule:
             self._halted = True
             self._changed.notify_all()
             return [
-                key
-                for key, count in self._waits.items()
-                if count >= 0 and key not in self._running
+                key for key, count in self._waits.items() if count >= 0 and key not in self._running
             ]
 
     def give_up(self) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from coldsnap.engine.cancel import CancelToken
 from coldsnap.engine.events import EventSink, RunEvent
 from coldsnap.engine.fleet import Fleet
+from coldsnap.engine.jobs import JobEnder
 from coldsnap.engine.lease import LeaseKeeper
 from coldsnap.plan.model import Plan
-from coldsnap.sdk.engine import Engine
-from coldsnap.sdk.step import RuntimeRef, Step
+from coldsnap.plan.registry import Registry
+from coldsnap.sdk.step import RuntimeRef
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,8 @@ class Setup:
     text: str
     """The plan document as it was read."""
     fleet: Fleet
-    types: Mapping[str, type[Step[Any]]]
-    """Step type -> class, from the pack registry."""
-    engines: Mapping[str, Engine] = field(default_factory=dict)
-    """Engine name -> engine, from entry point group ``coldsnap.engines``."""
+    registry: Registry
+    """Installed step types and engines."""
     project: Path = Path()
     """Folder in which ``.coldsnap/runs`` is kept."""
     runtime: RuntimeRef | None = None
@@ -53,5 +50,7 @@ class Setup:
     limits: Limits = Limits()
     leases: LeaseKeeper | None = None
     """None: leases on the targets, through the runtime pack."""
+    jobs: JobEnder | None = None
+    """None: jobs on the targets are ended through the runtime pack."""
     selected: frozenset[str] | None = None
     """Ids of the steps of a slice (``--only``, ``--from``, ``--until``); None: all."""

@@ -13,13 +13,12 @@ get done: nobody wants to have paused a service for nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.attempts import Attempts, Done
 from coldsnap.engine.barrier import Barriers
-from coldsnap.engine.cancel import CancelToken
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.events import Kind
 from coldsnap.engine.history import State
@@ -185,30 +184,3 @@ def _crashed(instance: Instance, error: Exception) -> ColdSnapError:
         remedy="report it",
         changed=True,
     )
-
-
-def watch_cancel(
-    walk: Walk, schedule: Schedule, recorder: Recorder, token: CancelToken, cut: Callable[[], None]
-) -> Callable[[int], None]:
-    """What happens at each stage of a cancel; called by the watching thread."""
-
-    def on_stage(stage: int) -> None:
-        running = [str(key) for key, _since in schedule.running()]
-        if stage == 1:
-            message = (
-                f"finishing {', '.join(running)}; nothing more starts. Press Ctrl-C to cut off."
-                if running
-                else "nothing more starts"
-            )
-        else:
-            message = f"cutting off {', '.join(running)}" if running else "stopping"
-        recorder.write("run.cancelling", {"stage": stage, "running": running})
-        recorder.emit(Kind.CANCELLING, state=str(stage), message=message)
-        walk.halt("the run is cancelled")
-        if stage > 1:
-            walk.leave = True
-            cut()
-            schedule.give_up()
-
-    del token
-    return on_stage

@@ -1,0 +1,122 @@
+"""What a run's journal says of its plan, and whether the plan at hand is that one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import coldsnap
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.engine.history import History, fold
+from coldsnap.engine.instances import Expansion
+from coldsnap.engine.journal import verify
+from coldsnap.engine.outcome import RunState
+from coldsnap.engine.runs import RunFolder
+from coldsnap.engine.saved import SavedPlan
+from coldsnap.engine.setup import Setup
+
+JOURNAL_FORMAT = 1
+
+
+def stored_plan(folder: RunFolder) -> Mapping[str, Any]:
+    """What a run recorded of its plan: path, text, variables, inventory, slice.
+
+    Returns:
+        The header: ``plan {path, name, text, document_sha256, request_sha256, variables}``,
+        ``inventory {path, sha256}``, ``selected`` (step ids or None).
+
+    Raises:
+        ColdSnapError: ``journal.tampered``, ``journal.no-header``, ``file.missing``.
+    """
+    found = verify(folder.journal)
+    if found.fault is not None:
+        raise found.fault
+    return fold(found.records).header
+
+
+def header(
+    setup: Setup, folder: RunFolder, expansion: Expansion, saved: SavedPlan | None
+) -> dict[str, Any]:
+    """The first record of a journal."""
+    plan = setup.plan
+    return {
+        "format": JOURNAL_FORMAT,
+        "run": folder.id,
+        "coldsnap": coldsnap.__version__,
+        "plan": {
+            "path": plan.path,
+            "name": plan.name,
+            "text": setup.text,
+            "document_sha256": plan.document_sha256,
+            "request_sha256": plan.request_sha256,
+            "variables": plan.values(),
+        },
+        "inventory": {"path": setup.fleet.path, "sha256": setup.fleet.sha256},
+        "engine": plan.engine,
+        "driver": plan.driver,
+        "runtime": setup.runtime.digest if setup.runtime else None,
+        "selected": sorted(setup.selected) if setup.selected is not None else None,
+        "saved_plan": saved.sha256 if saved else None,
+        "instances": len(expansion),
+        "hosts": list(expansion.hosts),
+        **who(),
+    }
+
+
+def who() -> dict[str, Any]:
+    """The process that works on the run."""
+    return {"controller": socket.gethostname(), "pid": os.getpid(), "uid": os.getuid()}
+
+
+def refuse_closed(history: History, what: str) -> None:
+    """Raises: ColdSnapError: ``run.finished``, ``run.rolled-back``."""
+    if not history.closed:
+        return
+    if history.state == RunState.ROLLED_BACK.value:
+        raise ColdSnapError(
+            "run.rolled-back",
+            f"run {history.run} was rolled back and cannot be {what}",
+            remedy=f"apply the plan again: coldsnap plan apply {history.header['plan']['path']}",
+        )
+    raise ColdSnapError(
+        "run.finished",
+        f"run {history.run} is finished and cannot be {what}",
+        remedy="what it made is the present state; change it with a plan",
+    )
+
+
+def as_recorded(setup: Setup, history: History) -> Setup:
+    """The setup with the slice of the run; it must hold the same request.
+
+    Raises:
+        ColdSnapError: ``run.differs``.
+    """
+    recorded = history.header["plan"]
+    if setup.plan.request_sha256 != recorded["request_sha256"]:
+        raise ColdSnapError(
+            "run.differs",
+            f"the plan at hand is not the one of run {history.run}",
+            details=(
+                f"recorded request {recorded['request_sha256']}",
+                f"present request  {setup.plan.request_sha256}",
+            ),
+            cause="a pack, a variable or the plan changed since",
+            remedy="apply the plan as a new run",
+        )
+    selected = history.header.get("selected")
+    return replace(setup, selected=None if selected is None else frozenset(selected))
+
+
+def same_instances(history: History, expansion: Expansion) -> None:
+    """Raises: ColdSnapError: ``run.differs`` when a host or unit of the run is gone."""
+    missing = [str(key) for key in history.instances if key not in expansion.by_key]
+    if missing:
+        raise ColdSnapError(
+            "run.differs",
+            f"the inventory no longer has what run {history.run} worked on",
+            details=tuple(sorted(missing)[:10]),
+            remedy=f"use the inventory of the run: {history.header['inventory']['path']}",
+        )
