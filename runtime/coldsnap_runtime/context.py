@@ -76,6 +76,10 @@ class Context:
             self._shields -= 1
         self.check_cancelled()
 
+    def uncancellable(self) -> Context:
+        """The same ears, for undoing: no cancel reaches what uses it."""
+        return Context(self.state_dir, self.pack, self._emit, self.job)
+
     def check_cancelled(self) -> None:
         """Raise `Cancelled` if a cancel came in and nothing holds it back."""
         if self._cancel_pending and not self._shields:

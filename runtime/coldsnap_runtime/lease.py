@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 RunId = Annotated[str, Text(r"[A-Za-z0-9][A-Za-z0-9._:+@-]*", 1, 200, "a run id")]
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAX_FILE = 1 << 16
+_BUSY_SECONDS = 5.0
+"""How long a verb waits for another one on the same unit."""
 
 
 @dataclass(frozen=True)
@@ -123,21 +126,42 @@ def held(state_dir: str, unit: str, run: str) -> Iterator[None]:
     Raises:
         ColdSnapError: ``lease.lost``, ``lease.busy``.
     """
-    with _locked(state_dir, unit):
-        found = _read(state_dir, unit)
-        if found is not None and found.run != run and found.seconds_left > 0:
-            raise _lost(unit, run, found)
-        descriptor = _take_busy(state_dir, unit)
-    if descriptor is None:
-        raise ColdSnapError(
-            "lease.busy",
-            f"another operation changes unit {unit} at this moment",
-            remedy="wait for it (`job list` on the host shows it), then retry",
-        )
+    descriptor = _wait_busy(state_dir, unit, run)
     try:
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait_busy(state_dir: str, unit: str, run: str) -> int:
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        with _locked(state_dir, unit):
+            found = _read(state_dir, unit)
+            if found is not None and found.run != run and found.seconds_left > 0:
+                raise _lost(unit, run, found)
+            descriptor = _take_busy(state_dir, unit)
+        if descriptor is not None:
+            return descriptor
+        if time.monotonic() > deadline:
+            raise ColdSnapError(
+                "lease.busy",
+                f"another operation changes unit {unit} at this moment",
+                remedy="wait for it (`job list` on the host shows it), then retry",
+            )
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def exclusive(state_dir: str, unit: str) -> Iterator[bool]:
+    """The busy lock without a lease, for the unit's watchdog; yields whether it was free."""
+    with _locked(state_dir, unit):
+        descriptor = _take_busy(state_dir, unit)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _take_busy(state_dir: str, unit: str) -> int | None:

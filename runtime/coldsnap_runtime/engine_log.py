@@ -1,0 +1,44 @@
+"""The end of an engine's log, for errors: the first thing a person would look at."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TAIL_BYTES = 64 << 10
+_MAX_LINE = 400
+
+
+def log_tail(path: Path, lines: int = 12) -> tuple[str, ...]:
+    """The last `lines` lines that are not blank; empty if there is no log."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ()
+    with open(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        file.seek(max(0, size - _TAIL_BYTES))
+        text = file.read(_TAIL_BYTES).decode("utf-8", "replace")
+    kept = [_printable(line) for line in text.splitlines() if line.strip()]
+    return tuple(f"log: {line}" for line in kept[-lines:])
+
+
+def exit_report(path: Path) -> str:
+    """How the unit's root ended, as its PID 1 wrote it: ``exited 3``, ``killed 9``, or empty."""
+    try:
+        words = path.read_bytes()[-256:].decode("ascii", "replace").split("\n")
+    except OSError:
+        return ""
+    ended = [line for line in words if line.startswith(("exited ", "killed "))]
+    if not ended:
+        return ""
+    kind, _, number = ended[-1].partition(" ")
+    return f"exited with status {number}" if kind == "exited" else f"was killed by signal {number}"
+
+
+def _printable(line: str) -> str:
+    """Without control characters: an engine's colours must not reach a terminal from here."""
+    return "".join(c for c in line if c.isprintable() or c == "\t")[:_MAX_LINE]

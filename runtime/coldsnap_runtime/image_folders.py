@@ -1,0 +1,112 @@
+"""Artifacts laid out for a restore: ``images/<unit>/<token>/``, hard links to the store's blobs.
+
+A folder lives as long as the generation restored from it, and pins its artifact in the store
+under its token that long. ``<token>.json`` beside it says of which store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import read_regular, write_atomic
+from coldsnap.artifact.oci.layout import open_store
+from coldsnap.artifact.oci.materialise import Materialised, materialise
+from coldsnap.artifact.oci.pins import unpin
+from coldsnap.artifact.weights import PAYLOAD_INDEX_ROLE, PAYLOAD_ROLE, index_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from coldsnap.artifact.validation import Policy
+    from coldsnap_runtime.context import Context
+
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Image:
+    token: str
+    folder: Path
+    payloads: tuple[tuple[str, Path], ...]
+    """(name inside the unit, file on the host): a pack and its index, if the artifact has one."""
+    payload_bytes: int
+    bytes: int
+    bytes_hashed: int
+    bytes_copied: int
+
+
+def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Policy) -> Image:
+    """Verify every file of the artifact, then link them into a fresh folder.
+
+    Raises:
+        ColdSnapError: ``store.*`` naming the damaged or missing file; ``file.disk-full``.
+    """
+    token = secrets.token_hex(8)
+    parent = Path(context.path("images", unit))
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    note = {"store": str(store), "manifest": manifest}
+    write_atomic(parent / f"{token}.json", json.dumps(note).encode())
+    try:
+        done = materialise(
+            open_store(store),
+            manifest,
+            parent / token,
+            policy=policy,
+            pin=token,
+            progress=lambda count: context.progress("verify", count),
+        )
+    except BaseException:
+        drop(context, unit, token)
+        raise
+    return _image(token, done)
+
+
+def drop(context: Context, unit: str, token: str) -> None:
+    """Remove the folder and let the store collect what it was made from."""
+    if not _TOKEN.fullmatch(token):
+        return
+    parent = Path(context.path("images", unit))
+    note = parent / f"{token}.json"
+    shutil.rmtree(parent / token, ignore_errors=True)
+    with contextlib.suppress(ColdSnapError, OSError, ValueError, KeyError, TypeError):
+        store = json.loads(read_regular(note, 1 << 16))["store"]
+        unpin(open_store(store), token)
+    note.unlink(missing_ok=True)
+
+
+def sweep(context: Context, unit: str, keep: Collection[str]) -> None:
+    """Drop all folders of the unit but those named; the caller holds the unit's lock."""
+    for note in Path(context.path("images", unit)).glob("*.json"):
+        if note.stem not in keep:
+            drop(context, unit, note.stem)
+
+
+def _image(token: str, done: Materialised) -> Image:
+    files = done.artifact.manifest.files()
+    packs = [file for file in files if file.role == PAYLOAD_ROLE]
+    payloads: tuple[tuple[str, Path], ...] = ()
+    if packs:
+        index = index_path(packs[0].digest)
+        if not any(f.role == PAYLOAD_INDEX_ROLE and f.path == index for f in files):
+            raise ColdSnapError("image.incomplete", f"the artifact has no {index}")
+        payloads = (
+            ("payload.pack", done.folder / packs[0].path),
+            ("payload.index.json", done.folder / index),
+        )
+    return Image(
+        token=token,
+        folder=done.folder,
+        payloads=payloads,
+        payload_bytes=sum(pack.size for pack in packs),
+        bytes=done.bytes,
+        bytes_hashed=done.bytes_hashed,
+        bytes_copied=done.bytes_copied,
+    )

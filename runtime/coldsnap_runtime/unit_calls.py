@@ -1,0 +1,246 @@
+"""The verbs that move a unit from state to state by calls to its engine.
+
+::
+
+    starting -> serving <-> quiesced            restored -> hydrated -> serving
+                serving <-> sleeping
+
+Each takes the unit's lease, refuses a wrong state by name, and does nothing where it has nothing
+to do. A failed quiesce puts the engine back.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from coldsnap.artifact.decode import Record, decode
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.rules import Between, Id, Natural
+from coldsnap_runtime import hold, lease
+from coldsnap_runtime.engine_door import door_of
+from coldsnap_runtime.generation_notes import HOLD, PAYLOAD, read_note
+from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
+from coldsnap_runtime.lease import RunId
+from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.unit_record import UnitStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldsnap_runtime.context import Context
+    from coldsnap_runtime.unit_record import UnitRecord
+
+
+@dataclass(frozen=True)
+class CallsRequest(Record):
+    """For resume, call, sleep, wake."""
+
+    unit: Id
+    run: RunId
+    calls: HttpCalls
+    generation: Natural | None = None
+
+
+@dataclass(frozen=True)
+class QuiesceRequest(Record):
+    unit: Id
+    run: RunId
+    calls: HttpCalls
+    undo: HttpCalls
+    """Serve again: made when a call fails, and by the watchdog."""
+    hold: Annotated[float, Between(0.1, 86400.0)]
+    """Seconds after which the engine serves again by itself."""
+    generation: Natural | None = None
+
+
+@dataclass(frozen=True)
+class HydrateRequest(Record):
+    unit: Id
+    run: RunId
+    calls: HttpCalls
+    ready: HttpCall
+    generation: Natural | None = None
+
+
+def quiesce(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Drain the engine and hold it still; a quiesced one is quiesced anew, with a fresh hold.
+
+    Raises:
+        ColdSnapError: ``unit.wrong-state``, ``engine.*`` (it serves again, or the message says
+            that it does not), ``lease.*``.
+    """
+    request = decode(QuiesceRequest, value, what="unit.quiesce", code="request.invalid")
+    with lease.held(context.state_dir, request.unit, request.run):
+        store, record = _find(context, request, "quiesce", ("serving", "quiesced"))
+        paths = store.paths(record.unit, record.generation)
+        timing = Timing(record.unit)
+        note = hold.begin(context, record, request.hold, request.undo)
+        try:
+            door = door_of(store, record)
+            with timing.span("quiesce"):
+                answers = perform_all(door, request.calls, timing, context)
+            hold.complete(paths, note)
+        except BaseException as error:
+            _put_back(context, store, record, request.undo, error)
+            raise
+        _move(store, record, "quiesced")
+    return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
+
+
+def resume(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Serve again; of a unit that serves nothing is asked."""
+    request = decode(CallsRequest, value, what="unit.resume", code="request.invalid")
+    with lease.held(context.state_dir, request.unit, request.run):
+        store, record = _find(context, request, "resume", ("quiesced", "serving"))
+        return serve_again(context, store, record, request.calls)
+
+
+def serve_again(
+    context: Context, store: UnitStore, record: UnitRecord, calls: Sequence[HttpCall]
+) -> dict[str, Any]:
+    """Make the calls, note that it serves, dismiss the watchdog."""
+    timing = Timing(record.unit)
+    paths = store.paths(record.unit, record.generation)
+    answers: list[Any] = []
+    if record.state == "quiesced" or read_note(paths, HOLD):
+        with timing.span("resume"):
+            answers = perform_all(door_of(store, record), calls, timing, context)
+        _move(store, record, "serving")
+        hold.end(paths)
+    return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
+
+
+def call(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Any calls to a live engine; its state stays."""
+    request = decode(CallsRequest, value, what="unit.call", code="request.invalid")
+    with lease.held(context.state_dir, request.unit, request.run):
+        store = UnitStore(context.state_dir)
+        record = store.live(request.unit, request.generation)
+        return _make(context, store, record, request.calls, "call")
+
+
+def sleep(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    return _transition(value, context, "sleep", "serving", "sleeping")
+
+
+def wake(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    return _transition(value, context, "wake", "sleeping", "serving")
+
+
+def hydrate(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Bring model bytes back into a restored engine, then wait until it says that it is ready."""
+    request = decode(HydrateRequest, value, what="unit.hydrate", code="request.invalid")
+    with lease.held(context.state_dir, request.unit, request.run):
+        states = ("restored", "hydrated", "serving")
+        store, record = _find(context, request, "hydrate", states)
+        result = {"generation": record.generation, "bytes": 0, "answers": []}
+        if record.state != "restored":
+            return {**result, "timing": Timing(record.unit).to_json()}
+        timing = Timing(record.unit)
+        door = door_of(store, record)
+        size = _payload_bytes(store, record)
+        with timing.span("hydrate", bytes=size):
+            result["answers"] = perform_all(door, request.calls, timing, context)
+        with timing.span("ready"):
+            perform(door, request.ready, context)
+        _move(store, record, "hydrated")
+    return {**result, "bytes": size, "timing": timing.to_json()}
+
+
+def wait_ready(
+    context: Context, store: UnitStore, record: UnitRecord, ready: HttpCall, timing: Timing
+) -> UnitRecord:
+    """Wait until a started engine answers, and note that it serves."""
+    context.phase(f"unit {record.unit}: waiting for the engine")
+    with timing.span("ready"):
+        perform(door_of(store, record), ready, context)
+    return _move(store, record, "serving")
+
+
+def _transition(
+    value: dict[str, Any], context: Context, verb: str, begin: str, end: str
+) -> dict[str, Any]:
+    request = decode(CallsRequest, value, what=f"unit.{verb}", code="request.invalid")
+    with lease.held(context.state_dir, request.unit, request.run):
+        store, record = _find(context, request, verb, (begin, end))
+        calls = request.calls if record.state == begin else ()
+        result = _make(context, store, record, calls, verb)
+        if record.state == begin:
+            _move(store, record, end)
+    return result
+
+
+def _make(
+    context: Context, store: UnitStore, record: UnitRecord, calls: Sequence[HttpCall], name: str
+) -> dict[str, Any]:
+    timing = Timing(record.unit)
+    with timing.span(name):
+        answers = perform_all(door_of(store, record), calls, timing, context)
+    return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
+
+
+def _find(
+    context: Context,
+    request: CallsRequest | QuiesceRequest | HydrateRequest,
+    verb: str,
+    states: tuple[str, ...],
+) -> tuple[UnitStore, UnitRecord]:
+    store = UnitStore(context.state_dir)
+    record = store.live(request.unit, request.generation)
+    require_state(record, verb, states)
+    return store, record
+
+
+def require_state(record: UnitRecord, verb: str, states: tuple[str, ...]) -> None:
+    """Raises ColdSnapError ``unit.wrong-state``."""
+    if record.state in states:
+        return
+    raise ColdSnapError(
+        "unit.wrong-state",
+        f"generation {record.generation} is {record.state}; {verb} needs it {' or '.join(states)}",
+        f"unit {record.unit}",
+        remedy=_NEXT.get(record.state, ""),
+    )
+
+
+_NEXT = {
+    "restored": "hydrate it first",
+    "sleeping": "wake it first",
+    "quiesced": "resume it first",
+    "starting": "wait until it serves",
+}
+
+
+def _move(store: UnitStore, record: UnitRecord, state: str) -> UnitRecord:
+    return store.update(record, state=state, since=time.time())
+
+
+def _put_back(
+    context: Context,
+    store: UnitStore,
+    record: UnitRecord,
+    undo: Sequence[HttpCall],
+    error: BaseException,
+) -> None:
+    """After a failed quiesce: serve again. If that fails too, the watchdog goes on trying."""
+    context.phase(f"unit {record.unit}: quiesce failed, serving again")
+    paths = store.paths(record.unit, record.generation)
+    try:
+        perform_all(door_of(store, record), undo, Timing(record.unit), context.uncancellable())
+    except ColdSnapError as second:
+        if isinstance(error, ColdSnapError):
+            error.changed = True
+            error.details = (*error.details, f"and it does not serve again: {second.message}")
+        return
+    _move(store, record, "serving")
+    hold.end(paths)
+    if isinstance(error, ColdSnapError):
+        error.details = (*error.details, "it serves again")
+
+
+def _payload_bytes(store: UnitStore, record: UnitRecord) -> int:
+    note = read_note(store.paths(record.unit, record.generation), PAYLOAD)
+    size = note.get("bytes", 0)
+    return size if isinstance(size, int) else 0

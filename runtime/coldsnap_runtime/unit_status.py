@@ -1,0 +1,68 @@
+"""The verb ``unit.status``: what runs here, as it is true now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coldsnap.artifact.decode import Record, decode
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.rules import Id
+from coldsnap_runtime.unit_processes import processes
+from coldsnap_runtime.unit_record import UnitStore
+
+if TYPE_CHECKING:
+    from coldsnap_runtime.context import Context
+    from coldsnap_runtime.unit_record import UnitRecord
+
+_ENDED_SHOWN = 3
+"""Of each unit, the newest generations that have ended."""
+
+
+@dataclass(frozen=True)
+class StatusRequest(Record):
+    unit: Id | None = None
+
+
+def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """``{units: [...]}``: every live generation, and the last few that ended."""
+    request = decode(StatusRequest, value, what="unit.status", code="request.invalid")
+    store = UnitStore(context.state_dir)
+    names = store.units() if request.unit is None else [request.unit]
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        records = store.generations(name)
+        ended = [record.generation for record in records if not record.is_live]
+        hidden = set(ended[:-_ENDED_SHOWN])
+        rows += [_row(record) for record in records if record.generation not in hidden]
+    return {"units": rows}
+
+
+def _row(record: UnitRecord) -> dict[str, Any]:
+    found = _processes(record)
+    return {
+        "unit": record.unit,
+        "generation": record.generation,
+        "state": record.state,
+        "engine": record.engine,
+        "model": record.model,
+        "launch_sha256": record.launch_sha256,
+        "request_sha256": record.request_sha256,
+        "artifact": record.artifact,
+        "since": record.since,
+        "exposed": record.exposed,
+        "network": record.network,
+        "ports": [vars(port) for port in record.ports],
+        "pid": record.init.pid if record.init and record.is_live else None,
+        "pids": [process.pid for process in found],
+        "rss_bytes": sum(process.rss_bytes for process in found),
+    }
+
+
+def _processes(record: UnitRecord) -> list[Any]:
+    if not record.is_live or record.init is None or record.state == "starting":
+        return []
+    try:
+        return list(processes(record.init.pid, record.root_pid))
+    except (OSError, ColdSnapError):
+        return []  # it ended while it was looked at
