@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from coldsnap.sdk.host import FactRequest, Host
     from coldsnap.sdk.step import RuntimeRef
 
+_PATIENCE: Final = 1.0
+"""Seconds after which a build says that it is one."""
 _NO_PACK: Final = "sha256:" + "0" * 64
 
 
@@ -95,10 +97,19 @@ def runtime_of(session: Session, fleet: InventoryFleet) -> RuntimeRef:
 
 def built_runtime(session: Session) -> RuntimeRef:
     """The runtime pack of this version, from the cache or built now."""
-    from coldsnap.store.runtime import build_runtime
+    from threading import Timer
+
+    from coldsnap.store.runtime import build
 
     use_criu(session)
-    return build_runtime()
+    # Mostly it is there already; only a build that takes its time is worth a word.
+    slow = Timer(_PATIENCE, session.story, ["building the runtime pack (done once per version)"])
+    slow.daemon = True
+    slow.start()
+    try:
+        return build()
+    finally:
+        slow.cancel()
 
 
 def use_criu(session: Session) -> None:

@@ -9,6 +9,7 @@ from coldsnap.render.columns import Cell, table
 from coldsnap.render.palette import PLAIN, Palette, clean
 
 if TYPE_CHECKING:
+    from coldsnap.plan.templates import Template
     from coldsnap.sdk.step import Step
 
 
@@ -48,6 +49,29 @@ def step_text(
         parts.append(palette.paint("outputs", "strong") + "\n" + table((), rows, indent="  "))
     if readme:
         parts.append(readme.strip())
+    return "\n\n".join(parts)
+
+
+def template_text(template: Template, palette: Palette = PLAIN) -> str:
+    """Description, inputs, steps, outputs."""
+    parts = [f"{palette.paint(template.name, 'strong')}: {clean(template.description)}"]
+    rows = [
+        (
+            Cell(name, "hint"),
+            value.type,
+            "required" if "default" not in value.model_fields_set else f"default {value.default}",
+            value.description,
+        )
+        for name, value in template.inputs.items()
+    ]
+    shown = table((), rows, palette, indent="  ") if rows else "  nothing"
+    parts.append(palette.paint("with", "strong") + "\n" + shown)
+    steps = [(str(s.get("id", "")), Cell(str(s.get("type") or s.get("uses")), "dim"))
+             for s in template.steps]  # fmt: skip
+    parts.append(palette.paint("steps", "strong") + "\n" + table((), steps, palette, indent="  "))
+    if template.outputs:
+        names = "\n".join(f"  {clean(name)}" for name in template.outputs)
+        parts.append(palette.paint("outputs", "strong") + "\n" + names)
     return "\n\n".join(parts)
 
 

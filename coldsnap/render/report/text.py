@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coldsnap.render.columns import Cell, table
 from coldsnap.render.errors import error_text
@@ -10,6 +10,7 @@ from coldsnap.render.palette import PLAIN, Palette, clean
 from coldsnap.render.quantities import duration, local_time, plural, short_digest, size, times
 
 if TYPE_CHECKING:
+    from coldsnap.engine.outcome import RunResult
     from coldsnap.render.report.model import Race, RunReport, StepBar
 
 STATE_STYLES = {
@@ -42,6 +43,24 @@ def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) 
     more = f"coldsnap runs report {report.run} --html report.html"
     lines.append(palette.paint(f" run {report.run}{receipt}; {more}", "dim"))
     return "\n".join(lines)
+
+
+def result_json(result: RunResult) -> dict[str, Any]:
+    """What ``plan apply --json`` prints."""
+    return {
+        "run": result.run,
+        "state": result.state.value,
+        "exit_code": result.exit_code,
+        "changed": result.changed,
+        "unchanged": result.unchanged,
+        "failed": result.failed,
+        "skipped": result.skipped,
+        "recovered": result.recovered,
+        "seconds": result.seconds,
+        "folder": result.folder,
+        "outputs": dict(result.outputs),
+        "errors": [error.to_json() for error in result.errors],
+    }
 
 
 def _race_lines(race: Race, report: RunReport, palette: Palette) -> str:

@@ -38,8 +38,10 @@ def test_shows_the_guilty_line_and_underlines_it() -> None:
 
 def test_says_where_what_why_and_what_to_do() -> None:
     assert error_text(CHANGED_LIBRARY).splitlines() == [
-        "error[restore.library-changed]: gpu-2: /opt/venv/libtorch_cuda.so is not the file"
-        " that was captured",
+        (
+            "error[restore.library-changed]: gpu-2: /opt/venv/libtorch_cuda.so is not the file"
+            " that was captured"
+        ),
         "  captured sha256:ab12.. (1,204,117,888 bytes), found sha256:99f0.. (same size)",
         "  nothing was evicted; generation 11 still serves",
         "  cause: the image was rebuilt",
