@@ -1,72 +1,17 @@
-"""The console script: builds the command tree lazily, turns every outcome into an exit code."""
+"""The console script: every outcome becomes an exit code, and nothing escapes as a traceback."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-import typer
-
-from coldsnap.cli.lazy import Lazy, LazyGroup
-from coldsnap.cli.options import root_options
+from coldsnap import __version__
 from coldsnap.cli.outcome import exit_code_of
 from coldsnap.cli.signals import raise_on_terminate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-_PACKAGE = "coldsnap.cli.commands"
-
-
-def _one(module: str, summary: str) -> Lazy:
-    return Lazy(f"{_PACKAGE}.{module}", summary, single=True)
-
-
-def _group(module: str, summary: str) -> Lazy:
-    return Lazy(f"{_PACKAGE}.{module}", summary)
-
-
-class Root(LazyGroup):
-    """The commands, in the order in which ``--help`` lists them."""
-
-    table: ClassVar[Mapping[str, Lazy]] = {
-        "plan": _group("plan", "Write, check, preview and apply plans."),
-        "runs": _group("runs", "List, show, verify and report past runs."),
-        "status": _one("status", "Show which units run where, and in which state."),
-        "doctor": _one("doctor", "Tell what each host can do, what it lacks and how to get it."),
-        "artifact": _group("artifact", "List, inspect, verify, compare and delete captures."),
-        "payload": _group("payload", "Make, list and verify payload packs."),
-        "runtime": _group("runtime", "Build, show, verify and clean up the runtime pack."),
-        "step": _group("step", "List, describe and scaffold step types."),
-        "capabilities": _one("capabilities", "Print what this build can do, as JSON."),
-        "config": _group("config", "Show settings and where each one came from."),
-        "completion": _one("completion", "Print the completion script of a shell."),
-        "version": _one("version", "Print the version."),
-    }
-
-
-app = typer.Typer(
-    cls=Root,
-    name="coldsnap",
-    help=(
-        "Capture an initialised LLM inference engine once, bring it back in seconds.\n\n"
-        "Captures and restores are plans: YAML files that are checked, previewed as a diff and\n"
-        "applied to the hosts of an inventory."
-    ),
-    epilog=(
-        "\b\nExamples:\n"
-        "  coldsnap doctor\n"
-        "  coldsnap plan diff plans/reference/capture.yaml\n"
-        "  coldsnap plan apply plans/reference/capture.yaml --yes\n"
-        "  coldsnap runs report RUN --html report.html"
-    ),
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.callback()(root_options)
+    from collections.abc import Sequence
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -77,18 +22,14 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: list[str]) -> int:
     """Run one command line and give its exit code; nothing escapes but SystemExit."""
-    command: Any = typer.main.get_command(app)
-    if "_COLDSNAP_COMPLETE" in os.environ:
-        complete()
-
-    def call() -> object:
-        return command.main(args=arguments, prog_name="coldsnap", standalone_mode=False)
-
-    return exit_code_of(call, arguments)
+    return exit_code_of(lambda: _call(arguments), arguments)
 
 
-def complete() -> None:
-    """Teach the parser the shells' completion protocols; only when a shell asks."""
-    from typer.completion import completion_init  # type: ignore[attr-defined]
+def _call(arguments: list[str]) -> object:
+    if arguments in (["version"], ["--version"]) and "_COLDSNAP_COMPLETE" not in os.environ:
+        # The parser's coercion alone takes longer than a script that asks this should wait.
+        sys.stdout.write(f"coldsnap {__version__}\n")
+        return None
+    from coldsnap.cli.tree import parser
 
-    completion_init()
+    return parser().main(args=arguments, prog_name="coldsnap", standalone_mode=False)

@@ -43,7 +43,7 @@ class Cli:
     def __call__(
         self,
         *arguments: str,
-        input: str | None = None,
+        stdin: str | None = None,
         env: dict[str, str] | None = None,
         code: int | None = 0,
         timeout: float = 120,
@@ -52,8 +52,7 @@ class Cli:
             self.argv(*arguments),
             cwd=self.project,
             env=self.env | (env or {}),
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
+            input=stdin or "",
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -16,8 +16,8 @@ import typer
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.cli import outcome
 from coldsnap.cli.lazy import LazyGroup
-from coldsnap.cli.main import Root, app
 from coldsnap.cli.signals import Terminated
+from coldsnap.cli.tree import Root, app
 from coldsnap.engine.outcome import exit_code_of_error
 
 
@@ -50,7 +50,7 @@ def test_every_command_says_what_it_is_for(path: tuple[str, ...]) -> None:
     assert summary.endswith(".")
     assert len(summary) <= 80
     if not getattr(command, "commands", None) and path:
-        assert command.epilog.startswith("\b\nExamples:\n  coldsnap ")
+        assert command.epilog.startswith("\b\nExamples:\n  ")
         assert " ".join(("coldsnap", *path)) in command.epilog
         undocumented = [p.name for p in command.params if not getattr(p, "help", None)]
         assert undocumented == []
@@ -122,7 +122,12 @@ def test_stdout_that_is_closed_early_is_no_defect(cli) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        cli.argv("version"), env=cli.env, stdout=writer, stderr=subprocess.PIPE, text=True
+        cli.argv("version"),
+        env=cli.env,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     os.close(writer)
     assert "Traceback" not in done.stderr
@@ -223,7 +228,7 @@ def test_version_imports_nothing_slow(cli, module) -> None:
         "import sys; from coldsnap.cli.main import execute; execute(['version']);"
         f"sys.exit({module!r} in sys.modules)"
     )
-    assert subprocess.run([cli.argv()[0], "-c", program], env=cli.env).returncode == 0
+    assert subprocess.run([cli.argv()[0], "-c", program], env=cli.env, check=False).returncode == 0
 
 
 def test_completion_knows_the_commands(cli) -> None:
@@ -232,7 +237,7 @@ def test_completion_knows_the_commands(cli) -> None:
     )
     assert done.out.split() == ["runs", "runtime"]
     script = cli("completion", "bash").out
-    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
 def test_json_is_all_of_stdout(cli) -> None:

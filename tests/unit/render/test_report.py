@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,7 +24,6 @@ _spec.loader.exec_module(histories)
 @pytest.fixture(autouse=True)
 def _utc(monkeypatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
-    import time
 
     time.tzset()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -61,9 +63,6 @@ def look(tmp_path: Path, *flags: str, width: int = 1200) -> dict:
     )
     found = re.search(r'data-found="([^"]*)"', done.stdout)
     assert found, done.stdout[-2000:]
-    import html
-    import json
-
     return json.loads(html.unescape(found[1]))
 
 
