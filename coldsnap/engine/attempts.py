@@ -12,6 +12,7 @@ import tenacity
 
 from coldsnap.artifact import canonical
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.engine.cancel import Stops
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.crash import Crashes
 from coldsnap.engine.events import Kind
@@ -171,12 +172,12 @@ class Attempts:
         recorder: Recorder,
         leases: HeldLeases,
         crashes: Crashes,
-        halted: threading.Event,
+        stops: Stops,
         hang_grace: float,
     ) -> None:
         self.contexts, self.recorder = contexts, recorder
         self._leases, self._crashes = leases, crashes
-        self._halted, self._hang_grace = halted, hang_grace
+        self._stops, self._hang_grace = stops, hang_grace
 
     def perform(self, instance: Instance) -> Done:
         """Bring an instance to its end, with the retries that its step allows.
@@ -187,10 +188,10 @@ class Attempts:
         retry = instance.node.retry
         tries = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(retry.attempts)
-            | tenacity.stop_when_event_set(self._halted),
+            | tenacity.stop_when_event_set(self._stops.halted),
             wait=lambda state: retry.wait_before(state.attempt_number + 1),
             retry=tenacity.retry_if_exception(_is_retryable),
-            sleep=tenacity.sleep_using_event(self._halted),
+            sleep=tenacity.sleep_using_event(self._stops.halted),
             before_sleep=lambda state: self._retrying(instance, state),
             reraise=True,
         )
@@ -198,7 +199,7 @@ class Attempts:
         for attempt in tries:
             number = attempt.retry_state.attempt_number
             with attempt:
-                if last is not None and self._halted.is_set():
+                if last is not None and self._stops.halted.is_set():
                     raise last  # the run stopped during the wait
                 try:
                     return self._bounded(instance, number, lambda tried: tried.run())
@@ -224,7 +225,7 @@ class Attempts:
         self, instance: Instance, deadline: float | None, emit: Callable[[JobEvent], None]
     ) -> BoundHost | None:
         host = self.contexts.host(instance)
-        return BoundHost(host, deadline, emit) if host is not None else None
+        return BoundHost(host, deadline, emit, self._stops.cut) if host is not None else None
 
     def lease(self, instance: Instance) -> bool:
         host = self.contexts.host(instance)

@@ -10,11 +10,22 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from coldsnap.artifact.errors import ColdSnapError
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@dataclass(frozen=True)
+class Stops:
+    """What the threads of a walk look at."""
+
+    halted: threading.Event = field(default_factory=threading.Event)
+    """No new step, no new attempt: cancelled once, or something failed."""
+    cut: threading.Event = field(default_factory=threading.Event)
+    """Nothing new on any host: cancelled twice."""
 
 
 class CancelToken:

@@ -57,7 +57,7 @@ def undo(process: Process, walk: Walk) -> list[ColdSnapError]:
     """After a walk that did not end well: put back what its policies say."""
     errors = [*walk.refusals, *walk.failures.values()]
     history = process.recorder.history
-    if walk.given_up or walk.leave:
+    if walk.given_up or walk.leave or process.stops.cut.is_set():
         return errors
     if walk.wants_recovery():
         wanted = [item.key for item in history.touched()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from coldsnap.artifact import canonical
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.engine.cancel import cancelled
 from coldsnap.sdk.host import FactRequest, Host, JobEvent, OperationRequest, OperationResult
 
 
@@ -63,13 +65,18 @@ class ReadOnlyHost:
 class BoundHost:
     """A host during one attempt: facts are fetched in one round trip, time is what is left.
 
-    `deadline` is a reading of the monotonic clock, or None.
+    `deadline` is a reading of the monotonic clock, or None. After `cut` is set nothing new begins.
     """
 
     def __init__(
-        self, host: Host, deadline: float | None, emit: Callable[[JobEvent], None]
+        self,
+        host: Host,
+        deadline: float | None,
+        emit: Callable[[JobEvent], None],
+        cut: threading.Event,
     ) -> None:
         self._host = host
+        self._cut = cut
         self._deadline = deadline
         self._emit = emit
         self._answers: dict[str, Any] = {}
@@ -142,6 +149,8 @@ class BoundHost:
         )
 
     def _remaining(self) -> float | None:
+        if self._cut.is_set():
+            raise cancelled("cut off before it began", self.name)
         if self._deadline is None:
             return None
         left = self._deadline - time.monotonic()

@@ -121,8 +121,12 @@ def exit_code_of_preview(preview: Preview, *, detailed: bool = False) -> int:
 
 
 def root_causes(errors: Iterable[ColdSnapError]) -> tuple[ColdSnapError, ...]:
-    """Each error once: the same failure of several instances is reported for the first."""
+    """Each error once; those that only follow from another are left out.
+
+    Whoever waited in a barrier for an instance that failed has not failed by itself.
+    """
     unique: dict[tuple[str, str, str], ColdSnapError] = {}
     for error in errors:
         unique.setdefault((error.code, error.where, error.message), error)
-    return tuple(unique.values())
+    causes = tuple(error for error in unique.values() if error.code != "barrier.aborted")
+    return causes or tuple(unique.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +10,7 @@ from typing import Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.attempts import Attempts
 from coldsnap.engine.barrier import Barriers
+from coldsnap.engine.cancel import Stops
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.crash import Crashes
 from coldsnap.engine.events import Kind
@@ -32,6 +32,10 @@ from coldsnap.engine.setup import Setup
 from coldsnap.engine.walk import Walk
 
 
+_CUT_AGAIN = 0.2
+"""Seconds."""
+
+
 class Process:
     """Wires the parts together; `working` is the frame in which hosts are changed."""
 
@@ -47,7 +51,7 @@ class Process:
         self.setup, self.expansion, self.rendering = setup, expansion, rendering
         self.folder, self.journal = folder, journal
         self.recorder = Recorder(journal, history, setup.sink)
-        self.halted = threading.Event()
+        self.stops = Stops()
         self.barriers = Barriers()
         self.crashes = Crashes(folder.path)
         self.contexts = Contexts(
@@ -84,7 +88,7 @@ class Process:
             stack.enter_context(setup.cancel.watch(self._on_cancel))
             self._leases = leases
             yield Attempts(
-                self.contexts, recorder, leases, self.crashes, self.halted, setup.limits.hang_grace
+                self.contexts, recorder, leases, self.crashes, self.stops, setup.limits.hang_grace
             )
 
     def walk(
@@ -104,11 +108,11 @@ class Process:
             self._schedule,
             self.barriers,
             Outside(self.contexts, self.setup.selected),
-            self.halted,
+            self.stops.halted,
             kept=kept,
             lost=lost,
         )
-        if self.halted.is_set():  # cancelled while earlier phases ran
+        if self.stops.halted.is_set():  # cancelled while earlier phases ran
             walk.halt("the run is cancelled")
         walk.run()
         return walk
@@ -116,7 +120,7 @@ class Process:
     def side_phase(self, keys: list[InstanceKey], work: Callable[[InstanceKey], bool]) -> None:
         """Do something with some instances at once, whatever their order, before the walk."""
         self._schedule = Schedule({key: () for key in keys}, self.setup.limits)
-        if self.halted.is_set():
+        if self.stops.halted.is_set():
             self._schedule.halt()
         self._schedule.run(work, lambda _key, _root: None)
 
@@ -130,6 +134,7 @@ class Process:
             self._leases,
             self.setup.jobs or TargetJobs(self.setup.runtime),
             self.crashes,
+            self.stops,
             self.setup.limits,
         )
         self._schedule = recovery.prepare(wanted)
@@ -185,19 +190,23 @@ class Process:
 
     def _on_cancel(self, stage: int) -> None:
         running = [str(key) for key, _since in self._schedule.running()]
-        self.halted.set()
+        self.stops.halted.set()
         with suppress(ColdSnapError):  # a journal that cannot be written must not stop a cancel
             self.recorder.write("run.cancelling", {"stage": stage, "running": running})
         self.recorder.emit(Kind.CANCELLING, state=str(stage), message=_cancel_text(stage, running))
         if self._walk is not None:
             self._walk.halt("the run is cancelled")
         if stage > 1:
+            self.stops.cut.set()
             self._schedule.halt()
-            self.setup.fleet.cancel()
             self._schedule.give_up()
+            # More than once: an operation may just have been about to begin.
+            while self._schedule.is_running:
+                self.setup.fleet.cancel()
+                time.sleep(_CUT_AGAIN)
 
     def _refuse(self, error: ColdSnapError) -> None:
-        self.halted.set()
+        self.stops.halted.set()
         if self._walk is not None:
             self._walk.refuse(error)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.engine.cancel import Stops
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.crash import Crashes
 from coldsnap.engine.events import Kind
@@ -37,11 +38,12 @@ class Recovery:
         leases: HeldLeases,
         jobs: JobEnder,
         crashes: Crashes,
+        stops: Stops,
         limits: Limits,
     ) -> None:
         self._expansion, self._contexts, self._recorder = expansion, contexts, recorder
         self._leases, self._jobs, self._crashes = leases, jobs, crashes
-        self._limits = limits
+        self._stops, self._limits = stops, limits
         self._lock = threading.Lock()
         self.recovered: list[InstanceKey] = []
         self.irreversible: list[InstanceKey] = []
@@ -83,7 +85,9 @@ class Recovery:
             self._leases.hold(host, key.unit)
         if host is not None and known.job:
             self._jobs.end(host, known.job)
-        bound = BoundHost(host, started + limit, lambda _event: None) if host else None
+        bound = None
+        if host is not None:
+            bound = BoundHost(host, started + limit, lambda _event: None, self._stops.cut)
         ctx = self._contexts.for_apply(
             instance, bound, emit=lambda _event: None, deadline=limit, redo=known.redo
         )

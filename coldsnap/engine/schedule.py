@@ -35,7 +35,7 @@ class Schedule:
         self._running: dict[InstanceKey, float] = {}
         self._on_host: Counter[str] = Counter()
         self._active = 0
-        self._halted = False
+        self._halted = self._walking = False
         self._give_up_at: float | None = None
 
     def run(
@@ -52,22 +52,28 @@ class Schedule:
         Returns:
             Instances that still ran when they were given up.
         """
-        while True:
-            with self._changed:
-                starting = self._startable()
-                if not starting and not self._running:
-                    return []
-                if not starting:
-                    left = self._time_left()
-                    if left is not None and left <= 0:
-                        return list(self._running)
-                    self._changed.wait(left)
-                    continue
-            for key in starting:
-                thread = threading.Thread(
-                    target=self._one, args=(key, work, on_blocked), name=str(key), daemon=True
-                )
-                thread.start()
+        self._walking = True
+        try:
+            while (starting := self._next()) is not None:
+                for key in starting:
+                    args = (key, work, on_blocked)
+                    threading.Thread(
+                        target=self._one, args=args, name=str(key), daemon=True
+                    ).start()
+        finally:
+            self._walking = False
+        return [key for key, _since in self.running()]
+
+    def _next(self) -> list[InstanceKey] | None:
+        """What may start now, after waiting for it; None when there is nothing to wait for."""
+        with self._changed:
+            while True:
+                if starting := self._startable():
+                    return starting
+                left = None if self._give_up_at is None else self._give_up_at - time.monotonic()
+                if not self._running or (left is not None and left <= 0):
+                    return None
+                self._changed.wait(left)
 
     def halt(self) -> list[InstanceKey]:
         """Start nothing more; returns what has not been started."""
@@ -84,6 +90,11 @@ class Schedule:
             self._halted = True
             self._give_up_at = time.monotonic() + _GIVE_UP_AFTER
             self._changed.notify_all()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody waits in `run` for instances that have not ended."""
+        return self._walking and bool(self.running())
 
     def running(self) -> list[tuple[InstanceKey, float]]:
         """(instance, monotonic start) of all that run now."""
@@ -161,9 +172,6 @@ class Schedule:
                 blocked.append(other)
                 pending += self._dependents[other]
         return blocked
-
-    def _time_left(self) -> float | None:
-        return None if self._give_up_at is None else self._give_up_at - time.monotonic()
 
     def _enter(self, host: str) -> None:
         self._active += 1

@@ -30,6 +30,10 @@ from coldsnap.engine.schedule import Schedule
 from coldsnap.plan.model import OnFailure
 
 
+_HANDS_OFF = ("journal.", "lease.lost")
+"""Codes after which nothing may be put back: it could not be recorded, or is not ours."""
+
+
 class Verdict(StrEnum):
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -156,7 +160,7 @@ class Walk:
             self.failures[instance.key] = error
             self.verdicts[instance.key] = Verdict.FAILED
             policy = instance.node.on_failure
-            self.leave |= policy is OnFailure.STOP or error.code.startswith(("journal.", "lease."))
+            self.leave |= policy is OnFailure.STOP or error.code.startswith(_HANDS_OFF)
         self._withdraw(instance, error.message)
         self._tell(instance, Kind.STEP_FAILED, error=error, message=error.message)
         if policy is not OnFailure.CONTINUE or error.code.startswith("journal."):
