@@ -1,8 +1,8 @@
-"""``coldsnap plan``: its commands in the order in which ``--help`` lists them."""
+"""``coldsnap plan``: importing a module adds its commands, in the order of ``--help``."""
 
-from coldsnap.cli.commands import plan_write  # noqa: F401, I001 - imports add commands, in order
-from coldsnap.cli.commands import plan_read  # noqa: F401
-from coldsnap.cli.commands import plan_run  # noqa: F401
 from coldsnap.cli.commands.plan_app import app
+from coldsnap.cli.commands.plan_read import graph, show, validate
+from coldsnap.cli.commands.plan_run import apply, diff, resume, rollback
+from coldsnap.cli.commands.plan_write import new
 
-__all__ = ["app"]
+__all__ = ["app", "apply", "diff", "graph", "new", "resume", "rollback", "show", "validate"]

@@ -47,8 +47,8 @@ def validate(
         lines.append(f"{name}: valid, {plural(len(plan.steps), 'step')}")
         data.append({"plan": name, "valid": True, "request_sha256": plan.request_sha256})
     session.answer("\n".join(lines), data)
-    for error in failed:
-        session.error(error)
+    for problem in failed:
+        session.error(problem)
     if failed:
         raise typer.Exit(1)
 

@@ -1,7 +1,7 @@
 """``coldsnap step``: the step types that are installed, and new ones."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -82,7 +82,8 @@ def show(
     step = registry.step(name)
     readme = Path(inspect.getfile(step)).parent / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    schema = step.spec.model_json_schema()
+    # mypy takes `type` in the class body of Step for its step type.
+    schema: dict[str, Any] = cast("Any", step).spec.model_json_schema()
     session.answer(
         lambda: step_text(name, step, schema, text, session.palette),
         {

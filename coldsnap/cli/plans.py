@@ -1,0 +1,128 @@
+"""A plan from a file, a saved plan or a run, with the set-up that the engine needs for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.cli.wiring import runtime_of
+
+if TYPE_CHECKING:
+    from coldsnap.cli.session import Session
+    from coldsnap.engine.runs import RunFolder
+    from coldsnap.engine.saved import SavedPlan
+    from coldsnap.engine.setup import Setup
+    from coldsnap.plan import Plan, Registry
+
+
+@dataclass(frozen=True)
+class Loaded:
+    plan: Plan
+    text: str
+    """The document as it was read."""
+    registry: Registry
+    inventory: str = ""
+    """Inventory that goes with it unless a flag names another."""
+    saved: SavedPlan | None = None
+
+
+def load(session: Session, name: str) -> Loaded:
+    """A plan file with the variables given, or a saved plan.
+
+    Raises:
+        ColdSnapError: ``plan.*``
+    """
+    from coldsnap.engine.saved import is_saved_plan, load_plan_file
+    from coldsnap.plan import Given, Registry, load_document
+    from coldsnap.plan.document import read_document
+
+    registry = Registry.installed()
+    path = Path(name)
+    if is_saved_plan(path):
+        return _saved(session, load_plan_file(path), registry)
+    document = read_document(path)
+    given = Given(flags=session.flags.variables, files=session.flags.variable_files)
+    return Loaded(load_document(document, registry, given), document.text, registry)
+
+
+def _saved(session: Session, saved: SavedPlan, registry: Registry) -> Loaded:
+    if session.flags.variables or session.flags.variable_files:
+        raise ColdSnapError(
+            "cli.usage",
+            "a saved plan has its variables; --var and --var-file cannot change them",
+            remedy=f"save it again: coldsnap plan diff {saved.plan['path']} --out {saved.path}",
+        )
+    plan = _recorded(saved.plan, registry)
+    text = str(saved.plan["text"])
+    return Loaded(plan, text, registry, str(saved.inventory["path"]), saved)
+
+
+def load_recorded(session: Session, folder: RunFolder) -> Loaded:
+    """The plan of a run, with the variables and the inventory that it had.
+
+    Raises:
+        ColdSnapError: ``journal.*``, ``plan.*``
+    """
+    from coldsnap.engine.recorded import stored_plan
+    from coldsnap.plan import Registry
+
+    del session
+    header = stored_plan(folder)
+    registry = Registry.installed()
+    plan = _recorded(header["plan"], registry)
+    return Loaded(plan, str(header["plan"]["text"]), registry, str(header["inventory"]["path"]))
+
+
+def _recorded(stored: Mapping[str, Any], registry: Registry) -> Plan:
+    """The plan of a stored text; its variables are those that were resolved then."""
+    from coldsnap.plan import Given, load_text
+
+    flags = [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in stored["variables"].items()
+        if value is not None
+    ]
+    given = Given(flags=flags, environment={})
+    return load_text(str(stored["text"]), registry, given, path=str(stored["path"]))
+
+
+def sliced(
+    plan: Plan, only: Sequence[str], from_: str | None, until: str | None
+) -> frozenset[str] | None:
+    """Ids of the steps that the flags select; None for all.
+
+    Raises:
+        ColdSnapError: ``plan.unknown-step``.
+    """
+    if not only and from_ is None and until is None:
+        return None
+    from coldsnap.graph import select
+
+    return select(plan, only=only, from_=from_, until=until)
+
+
+@contextmanager
+def working(
+    session: Session, loaded: Loaded, *, selected: frozenset[str] | None = None
+) -> Iterator[Setup]:
+    """Everything the engine needs for a plan; the fleet is closed at the end."""
+    from coldsnap.engine.setup import Limits, Setup
+    from coldsnap.fleet import open_fleet
+
+    inventory = session.flags.inventory or loaded.inventory or session.settings["inventory"]
+    with open_fleet(inventory) as fleet:
+        yield Setup(
+            plan=loaded.plan,
+            text=loaded.text,
+            fleet=fleet,
+            registry=loaded.registry,
+            project=session.project,
+            runtime=runtime_of(session, fleet),
+            limits=Limits(overall=int(session.settings["parallel"])),
+            selected=selected,
+        )
