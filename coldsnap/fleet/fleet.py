@@ -21,10 +21,11 @@ AnyHost: TypeAlias = FakeHost | RemoteHost
 class InventoryFleet:
     """Implements `coldsnap.engine.fleet.Fleet`. The child starts when a real host is needed."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, link: Link | None = None) -> None:
         self.inventory = inventory
         self._cancels = Cancels()
-        self.link = Link(self._described)
+        self.link = Link() if link is None else link
+        self.link.describe(self._described())
         self._hosts = {name: self._make(entry) for name, entry in inventory.hosts.items()}
         self._sha256 = ""
 

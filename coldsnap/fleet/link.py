@@ -171,10 +171,9 @@ class Link:
 
     def __init__(
         self,
-        hosts: Callable[[], Sequence[Mapping[str, Any]]],
         command: Sequence[str] = (sys.executable, "-P", "-m", "coldsnap.fleet.child"),
     ) -> None:
-        self._hosts = hosts
+        self._hosts: list[Mapping[str, Any]] = []
         self._command = command
         self._child: Child | None = None
         self._lock = threading.Lock()
@@ -185,6 +184,16 @@ class Link:
         """Process id of the living child."""
         child = self._child
         return None if child is None or child.is_dead else child.pid
+
+    def describe(self, hosts: Sequence[Mapping[str, Any]]) -> None:
+        """Tell the child, this one and later ones, of these hosts."""
+        with self._lock:
+            self._hosts = list(hosts)
+            if self._child is not None:
+                self._child.post(self._introduction())
+
+    def _introduction(self) -> Call:
+        return Call({"do": "hosts", "hosts": self._hosts})
 
     def start(self) -> Child:
         """The living child; started if there is none.
@@ -197,7 +206,7 @@ class Link:
                 raise ColdSnapError("fleet.closed", "the fleet is closed")
             if self._child is None or self._child.is_dead:
                 self._child = Child(self._command)
-                self._child.post(Call({"do": "hosts", "hosts": list(self._hosts())}))
+                self._child.post(self._introduction())
             return self._child
 
     def post(self, request: Mapping[str, Any]) -> Call:
@@ -206,9 +215,7 @@ class Link:
         self.start().post(call)
         return call
 
-    def ask(
-        self, request: Mapping[str, Any], seconds: float, on_job: JobSink | None = None
-    ) -> Any:
+    def ask(self, request: Mapping[str, Any], seconds: float, on_job: JobSink | None = None) -> Any:
         """Send a request that may be sent twice, and wait for its answer.
 
         Raises:

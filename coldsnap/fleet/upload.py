@@ -157,7 +157,7 @@ def settle_script(task: Upload) -> str:
     temporary, final = shlex.quote(task.temporary), shlex.quote(task.remote)
     folder = shlex.quote(os.path.dirname(task.remote))
     return (
-        f"set -- $(sha256sum <{temporary}); echo $1; [ \"$1\" = {task.sha256} ] || exit 65; "
+        f'set -- $(sha256sum <{temporary}); echo $1; [ "$1" = {task.sha256} ] || exit 65; '
         f"[ ! -d {final} ] || exit 66; chmod {task.mode:o} {temporary} && "
         f"mv -f {temporary} {final} && {{ sync {folder} 2>/dev/null || sync; }}"
     )

@@ -63,7 +63,9 @@ def ask(target: Target, requests: Sequence[dict[str, Any]], timeout: float) -> l
         raise lost_error(target.address, str(error), changed=False) from error
 
 
-def _ask(target: Target, requests: Sequence[dict[str, Any]], timeout: float) -> list[dict[str, Any]]:
+def _ask(
+    target: Target, requests: Sequence[dict[str, Any]], timeout: float
+) -> list[dict[str, Any]]:
     with target.lane() as lane:
         prepared = [_prepare(lane, str(request["fact"]), request["args"]) for request in requests]
         for group in _groups([found for found in prepared if isinstance(found, Question)]):

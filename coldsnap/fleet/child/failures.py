@@ -87,7 +87,10 @@ def _network_reason(address: Address, error: BaseException) -> tuple[str, str]:
     if isinstance(error, socket.gaierror):
         return f"its name cannot be resolved ({error.strerror})", "check hostname in the inventory"
     if isinstance(error, TimeoutError):
-        return f"no answer within {seconds}", "check that it is up, and the route and firewall to it"
+        return (
+            f"no answer within {seconds}",
+            "check that it is up, and the route and firewall to it",
+        )
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens on that port", "start sshd there, or correct port in the inventory"
     if isinstance(error, SSHException) and "banner" in str(error):

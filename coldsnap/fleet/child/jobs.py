@@ -58,9 +58,7 @@ def _cancel(target: Target, args: dict[str, Any], job: str) -> str:
     return ""
 
 
-def wait(
-    target: Target, args: dict[str, Any], job: str, sinks: list[Sink], reason: str
-) -> None:
+def wait(target: Target, args: dict[str, Any], job: str, sinks: list[Sink], reason: str) -> None:
     """Relay the job to its end, over as many connections as it takes.
 
     Raises:

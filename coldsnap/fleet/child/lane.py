@@ -87,7 +87,13 @@ class Lane:
     """The last command; a failed one stays until the next runs."""
 
     def run(
-        self, text: str, *, stdin: bytes, timeout: float | None, pty: bool, wrap: Callable[[str], str]
+        self,
+        text: str,
+        *,
+        stdin: bytes,
+        timeout: float | None,
+        pty: bool,
+        wrap: Callable[[str], str],
     ) -> Outcome:
         """Run shell text on the host.
 

@@ -15,11 +15,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
 import gevent
 from gevent.fileobject import FileObjectPosix
 from gevent.lock import BoundedSemaphore
+from gevent.os import make_nonblocking, nb_write
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child import facts, shell_calls
@@ -29,11 +30,13 @@ from coldsnap.fleet.child.operations import Performance
 from coldsnap.fleet.child.targets import Address, Target, unknown_target
 
 ORPHAN_SECONDS = 10.0
+_CHUNK = 1 << 16
 
 
 class Server:
-    def __init__(self, output: BinaryIO) -> None:
+    def __init__(self, output: int) -> None:
         self._output = output
+        """File descriptor of the pipe to the parent."""
         self._writing = BoundedSemaphore()
         self._targets: dict[str, Target] = {}
         self._running: dict[int, gevent.Greenlet] = {}
@@ -59,10 +62,10 @@ class Server:
         self._end()
 
     def send(self, message: dict[str, Any]) -> None:
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         with self._writing:
-            self._output.write(data)
-            self._output.flush()
+            while data:
+                data = data[nb_write(self._output, data[:_CHUNK]) :]
 
     def _answer(self, request: dict[str, Any]) -> None:
         identity = request["id"]
@@ -72,8 +75,8 @@ class Server:
         except ColdSnapError as error:
             answer = {"id": identity, "ok": False, "error": error.to_json()}
         except gevent.GreenletExit:
-            error = ColdSnapError("run.cancelled", "cancelled", str(request.get("host", "")))
-            answer = {"id": identity, "ok": False, "error": error.to_json()}
+            ended = ColdSnapError("run.cancelled", "cancelled", str(request.get("host", "")))
+            answer = {"id": identity, "ok": False, "error": ended.to_json()}
         except Exception as failure:  # noqa: BLE001  # the border: the parent gets an error
             traceback.print_exc()
             answer = {"id": identity, "ok": False, "error": _defect(failure, request).to_json()}
@@ -155,7 +158,8 @@ def main() -> None:
     logging.getLogger("pyinfra").setLevel(logging.CRITICAL)
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
     # Prints of facts and operations must not get into the protocol.
-    output = FileObjectPosix(os.dup(1), "wb", bufsize=0)
+    output = os.dup(1)
+    make_nonblocking(output)
     requests = FileObjectPosix(os.dup(0), "rb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
