@@ -14,7 +14,6 @@ from ruamel.yaml.events import (
     DocumentStartEvent,
     MappingEndEvent,
     MappingStartEvent,
-    NodeEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
@@ -182,7 +181,7 @@ class _Composer:
             self.fail("plan.syntax", str(error), _start(event))
         return Node(value, *_start(event), *_end(event))
 
-    def unknown_tag(self, event: NodeEvent) -> NoReturn:
+    def unknown_tag(self, event: Any) -> NoReturn:
         self.fail(
             "plan.unknown-tag",
             f"unknown tag {shown(str(event.tag).replace(TAG, '!!'))}",

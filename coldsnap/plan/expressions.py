@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from jinja2 import TemplateError, Undefined, nodes
 
 from coldsnap.artifact import canonical
-from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.errors import ColdSnapError, Source
 from coldsnap.plan.problems import near, shown
 from coldsnap.plan.sandbox import ENVIRONMENT, FILTERS, TESTS, lookup
 
@@ -36,8 +36,15 @@ _ALLOWED = (
     nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Keyword, nodes.Name,
     nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Test, nodes.CondExpr, nodes.Compare,
     nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos, nodes.Add, nodes.Sub,
-    nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Concat,
+    nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow,
 )  # fmt: skip
+
+
+_REFUSED: dict[type[nodes.Node], tuple[str, str]] = {
+    nodes.Call: ("calls", "use filters: vars.name | lower"),
+    nodes.Concat: ("~ operators", "join texts by +, or write {{ a }}{{ b }}"),
+    nodes.Slice: ("slices", ""),
+}
 
 
 class ExpressionError(Exception):
@@ -46,6 +53,10 @@ class ExpressionError(Exception):
     def __init__(self, code: str, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.code, self.message, self.remedy = code, message, remedy
+        self.path: tuple[str | int, ...] = ()
+        """Where in the value it was, set on the way out."""
+        self.source: Source | None = None
+        """Set where the place is known better than by whoever reports it."""
 
 
 @dataclass(frozen=True)
@@ -218,10 +229,8 @@ def parse_expression(text: str) -> Expression:
 def _references(tree: nodes.Node) -> Iterator[Ref]:
     """References in a tree; checks that the tree holds nothing but values."""
     if not isinstance(tree, _ALLOWED):
-        what = "calls" if isinstance(tree, nodes.Call) else type(tree).__name__.lower()
-        raise ExpressionError(
-            "plan.expression", f"{what} are not allowed in expressions", "use filters: x | lower"
-        )
+        what, remedy = _REFUSED.get(type(tree), (f"{type(tree).__name__} expressions", ""))
+        raise ExpressionError("plan.expression", f"{what} are not allowed", remedy)
     if isinstance(tree, nodes.Filter) and tree.name not in FILTERS:
         raise ExpressionError(
             "plan.expression", f"unknown filter {shown(tree.name)}", _meant(tree.name, FILTERS)

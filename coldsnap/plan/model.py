@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from coldsnap.artifact.errors import Source
 from coldsnap.sdk.topology import Model, Topology
+
+if TYPE_CHECKING:
+    from coldsnap.plan.language import VariableDoc
 
 Driver: TypeAlias = Literal["auto", "criu", "c580", "n580", "n610"]
 VariableType: TypeAlias = Literal["string", "int", "float", "bool", "list", "map", "path"]
@@ -93,6 +96,10 @@ class Frame:
     """Local id of a template use -> its frame."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """Output of the template -> raw value, read in this frame."""
+    declared: Mapping[str, VariableDoc] = field(default_factory=dict)
+    """Input -> its declaration."""
+    sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
+    """Place of each given input (``with.prompt``) and each output (``outputs.answer``)."""
     parent: Frame | None = None
 
 
@@ -152,6 +159,10 @@ class Plan:
     request: Mapping[str, Any]
     """What identifies the operation; see coldsnap.plan.request."""
     request_sha256: str
+    raw_units: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Unit id -> as written, variables filled in, for `Renderer.unit`."""
+    unit_sources: Mapping[str, Mapping[str, Source]] = field(default_factory=dict, repr=False)
+    """Unit id -> place of each of its fields (``command[3]``)."""
 
     def step(self, step_id: str) -> StepNode:
         """The step of that id.

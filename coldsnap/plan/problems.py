@@ -21,8 +21,9 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def hint(name: str, known: Iterable[str], see: str = "") -> str:
-    """``did you mean "timeout"?  See: coldsnap step show core.probe``; lists a few names if none
-    is near and there are few.
+    """``did you mean "timeout"?  See: coldsnap step show core.probe``.
+
+    Lists the known names if none is near and there are few.
     """
     names = sorted(known)
     meant = near(name, names)

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jinja2 import StrictUndefined, Undefined, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from coldsnap.artifact import canonical
 
@@ -75,7 +76,7 @@ def _check_growth(operator: str, left: Any, right: Any) -> None:
         if isinstance(side, int) and side.bit_length() > MAX_BITS:
             raise SecurityError("a number is too large")
     if operator == "%" and isinstance(left, str):
-        raise SecurityError("text % values is not allowed; use ~ to join")
+        raise SecurityError("text % values is not allowed")
     if operator == "*":
         for some, times in ((left, right), (right, left)):
             if isinstance(some, (str, list, tuple)) and isinstance(times, int):
@@ -195,7 +196,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "sort": lambda value: sorted(_items(value)),
     "string": lambda value: value if isinstance(value, str) else canonical.dumps(value),
     "sum": lambda value: sum(_items(value)),
-    "tojson": lambda value: canonical.dumps(value),
+    "tojson": canonical.dumps,
     "trim": lambda value: _text(value).strip(),
     "unique": _unique,
     "upper": lambda value: _text(value).upper(),

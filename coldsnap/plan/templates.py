@@ -7,9 +7,9 @@ A template is the file ``<pack root>/templates/<verb>.yaml``; its name is ``<pac
     name: reference.capture          # must be <pack>.<file name without .yaml>
     description: Launch, warm up, capture and accept one service
     inputs:                          # what a use may give in `with`
-      prompt: {type: string, description: what the acceptance asks}         # no default: required
+      prompt: {type: string, description: what is asked}      # no default: required
       tokens: {type: int, default: 24}
-      accept: {type: map, default: null}                                    # optional: null if absent
+      accept: {type: map, default: null}                      # optional: null if absent
       level:  {type: string, default: fast, enum: [fast, full]}
     steps:                           # the same form as in a plan; `uses` of other templates too
       - {id: probe, type: core.probe}
@@ -49,3 +49,79 @@ expands to the steps ``capture.probe``, ``capture.launch``, ``capture.accept``:
 What is read at load time and so may refer to ``vars``, ``inputs``, ``model`` and ``plan`` only:
 ``hosts``, ``timeout``, ``retry``. What is read per host and unit: ``with`` and ``when``.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from coldsnap.plan.document import Document, read_document
+from coldsnap.plan.language import VariableDoc
+from coldsnap.plan.problems import Problems, shown
+from coldsnap.plan.report import Checked
+from coldsnap.plan.validation import check_schema, check_typed
+from coldsnap.plan.variables import check_declaration
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template as its file has it; `coldsnap.plan.expansion` expands it."""
+
+    name: str
+    description: str
+    inputs: Mapping[str, VariableDoc]
+    steps: tuple[Mapping[str, Any], ...]
+    """As written, checked against the schema."""
+    outputs: Mapping[str, Any]
+    document: Document
+
+
+def read_template(path: Path, name: str, validator: Draft202012Validator) -> Template:
+    """Read and check one template's file; its steps' expressions are checked when it is used.
+
+    Args:
+        path: the file.
+        name: what the file must say it is.
+        validator: of the composed template schema.
+
+    Raises:
+        ColdSnapError: ``plan.*`` with the place in the file; further errors in its `more`.
+    """
+    document = read_document(path)
+    data, problems, checked = document.data, Problems(), Checked(document, what="the template")
+    check_schema(validator, data, checked, problems)
+    problems.raise_if_any()
+    if data["name"] != name:
+        problems.add(
+            "plan.wrong-value",
+            f"the template calls itself {shown(data['name'])}, its file {shown(name)}",
+            document.source(("name",)),
+            remedy=f"write  name: {name}",
+        )
+    inputs = _inputs(data.get("inputs", {}), document, problems)
+    problems.raise_if_any()
+    return Template(
+        name=name,
+        description=data.get("description", ""),
+        inputs=inputs,
+        steps=tuple(data["steps"]),
+        outputs=data.get("outputs", {}),
+        document=document,
+    )
+
+
+def _inputs(raw: Mapping[str, Any], document: Document, problems: Problems) -> dict[str, Any]:
+    inputs: dict[str, VariableDoc] = {}
+    for name, value in raw.items():
+        try:
+            inputs[name] = VariableDoc.model_validate(value)
+        except ValidationError as error:
+            check_typed(error, Checked(document, ("inputs", name), "the template"), problems)
+            continue
+        check_declaration(name, inputs[name], document, ("inputs", name), problems)
+    return inputs
