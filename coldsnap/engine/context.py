@@ -11,7 +11,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.barrier import Barriers, InstanceBarrier
 from coldsnap.engine.hosts import ReadOnlyHost
 from coldsnap.engine.instances import Expansion, Instance
-from coldsnap.engine.rendering import NotKnownYet, Rendering
+from coldsnap.engine.rendering import Rendering, UnknownOutput
 from coldsnap.engine.setup import Setup
 from coldsnap.sdk.engine import Engine
 from coldsnap.sdk.host import Host, JobEvent
@@ -109,7 +109,7 @@ class Contexts:
     def _settled(self, instance: Instance, render: Callable[[Instance], T]) -> T:
         try:
             return render(instance)
-        except NotKnownYet as missing:
+        except UnknownOutput as missing:
             raise ColdSnapError(
                 "plan.output-missing",
                 f"step {instance.key.step} needs {missing}, which this run did not bring",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.instances import Instance
-from coldsnap.engine.rendering import NotKnownYet
+from coldsnap.engine.rendering import UnknownOutput
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Crashes:
         """
         try:
             yield
-        except (ColdSnapError, NotKnownYet):
+        except (ColdSnapError, UnknownOutput):
             raise
         except Exception as error:
             raise self._told(instance, error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.instances import Instance
-from coldsnap.engine.rendering import NotKnownYet
+from coldsnap.engine.rendering import UnknownOutput
 
 NOT_SELECTED = "not in the slice"
 
@@ -30,6 +30,6 @@ class Outside:
             if not instance.step.diff(spec, seen, ctx).is_pending:
                 known = instance.step.known(spec, seen, ctx)
                 self._contexts.rendering.put(instance.key, known)
-        except (ColdSnapError, NotKnownYet):
+        except (ColdSnapError, UnknownOutput):
             pass
         return NOT_SELECTED

@@ -19,7 +19,7 @@ from coldsnap.engine.fleet import Fleet
 from coldsnap.engine.instances import Expansion, Instance, StepInstances
 from coldsnap.engine.outside import NOT_SELECTED, Outside
 from coldsnap.engine.preview import InstanceKey, InstancePreview
-from coldsnap.engine.rendering import NotKnownYet
+from coldsnap.engine.rendering import UnknownOutput
 from coldsnap.sdk.change import Action, Change, Row
 from coldsnap.sdk.host import FactRequest
 from coldsnap.sdk.spec import Spec
@@ -88,7 +88,7 @@ class Survey:
                 spec = self._spec(instance)
                 with self._crashes.told(instance):
                     reads = instance.step.reads(spec, self._contexts.for_preview(instance))
-        except NotKnownYet:
+        except UnknownOutput:
             return ()
         except ColdSnapError:
             reads = ()  # found again, and reported, when the instance is looked at
@@ -110,7 +110,7 @@ class Survey:
                 if not self._contexts.rendering.holds(instance):
                     return InstancePreview(key, kind, None, skipped="when is false")
                 return self._compared(instance)
-        except NotKnownYet:
+        except UnknownOutput:
             row = Row(Action.UNKNOWN, kind, KNOWN_AFTER_APPLY)
             change = Change(Action.UNKNOWN, KNOWN_AFTER_APPLY, (row,))
             return InstancePreview(key, kind, change)

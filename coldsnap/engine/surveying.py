@@ -7,7 +7,6 @@ import networkx
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.instances import Expansion, expand
 from coldsnap.engine.outside import Outside
-from coldsnap.engine.plan_rendering import PlanRendering
 from coldsnap.engine.preview import Preview
 from coldsnap.engine.rendering import Rendering
 from coldsnap.engine.saved import SavedPlan, compare, stale
@@ -61,7 +60,7 @@ def expansion_of(setup: Setup) -> Expansion:
 
 def rendering_of(setup: Setup, expansion: Expansion) -> Rendering:
     """Fills in the plan's expressions, for one preview or one walk."""
-    return PlanRendering(setup, expansion)
+    return Rendering(setup, expansion)
 
 
 def check_fresh(setup: Setup, saved: SavedPlan) -> None:

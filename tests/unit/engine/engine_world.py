@@ -26,7 +26,7 @@ from coldsnap.engine.lease import NoLeases
 from coldsnap.engine.jobs import NoJobs
 from coldsnap.engine.runs import Runs
 from coldsnap.engine.setup import Limits, Setup
-from coldsnap.plan.model import OnFailure, Plan, Retry, StepNode
+from coldsnap.plan.model import Frame, OnFailure, Plan, Retry, StepNode
 from coldsnap.plan.registry import Registry
 from coldsnap.sdk import (
     Action,
@@ -340,7 +340,8 @@ def node(step: str, kind: str = "t.set", needs: Sequence[str] = (), **fields: An
         fields = {"key": step, "value": f"v-{step}", **fields}
     if isinstance(settings.get("on_failure"), str):
         settings["on_failure"] = OnFailure(settings["on_failure"])
-    return StepNode(step, kind, tuple(needs), raw_with=fields, **settings)
+    frame = Frame(steps={need: need for need in needs})
+    return StepNode(step, kind, tuple(needs), raw_with=fields, frame=frame, **settings)
 
 
 def fast_retry(attempts: int) -> Retry:
@@ -377,6 +378,7 @@ class World:
             steps=tuple(nodes),
             request=request,
             request_sha256=canonical.digest(request),
+            raw_units={unit.id: unit.model_dump(mode="json") for unit in units},
         )
 
     def setup(self, *nodes: StepNode, units: Sequence[Unit] = (), **changes: Any) -> Setup:

@@ -30,7 +30,9 @@ def test_chain_on_two_hosts_is_done_in_order_and_journalled(world: World) -> Non
     assert [r.kind for r in found.records[:1]] == ["run.header"]
     assert found.records[-1].kind == "run.closed"
     own = [
-        r.kind for r in found.records if r.body.get("key") == {"step": "b", "host": "a-1", "unit": ""}
+        r.kind
+        for r in found.records
+        if r.body.get("key") == {"step": "b", "host": "a-1", "unit": ""}
     ]
     assert own == ["step.observed", "step.changing", "step.done"]
 
@@ -98,9 +100,7 @@ def test_step_that_would_run_nowhere_is_refused(world: World) -> None:
 
 
 def test_when_false_is_skipped_and_what_needs_it_goes_on(world: World) -> None:
-    result = apply(
-        world.setup(node("a", when="host.name == 'a-1'"), node("b", needs=["a"]))
-    )
+    result = apply(world.setup(node("a", when="host.name == 'a-1'"), node("b", needs=["a"])))
     assert result.exit_code == 0
     assert world.state("a-1") == {"a": "v-a", "b": "v-b"}
     assert world.state("a-2") == {"b": "v-b"}
@@ -111,9 +111,7 @@ def test_when_false_is_skipped_and_what_needs_it_goes_on(world: World) -> None:
 def test_failure_recovers_everything_that_was_changed(world: World) -> None:
     world.set("a-1", a="old")
     result = apply(
-        world.setup(
-            node("a"), node("b", needs=["a"]), node("c", needs=["b"], fail=9, hosts="a-1")
-        )
+        world.setup(node("a"), node("b", needs=["a"]), node("c", needs=["b"], fail=9, hosts="a-1"))
     )
     assert (result.state, result.exit_code) == (RunState.RECOVERED, 1)
     assert world.state("a-1") == {"a": "old"}
@@ -132,7 +130,9 @@ def test_failure_before_any_change_is_exit_1(world: World) -> None:
 
 def test_stop_leaves_everything_as_it_is(world: World) -> None:
     result = apply(
-        world.setup(node("a"), node("b", needs=["a"], fail=9, on_failure="stop"), node("c", needs=["b"]))
+        world.setup(
+            node("a"), node("b", needs=["a"], fail=9, on_failure="stop"), node("c", needs=["b"])
+        )
     )
     assert (result.state, result.exit_code) == (RunState.PARTIAL, 3)
     assert world.state("a-1")["a"] == "v-a"
@@ -159,9 +159,7 @@ def test_continue_skips_what_needs_it_and_reports_the_cause_once(world: World) -
 
 
 def test_irreversible_step_makes_a_failed_run_partial(world: World) -> None:
-    result = apply(
-        world.setup(node("a", "t.forever"), node("b", needs=["a"], fail=9))
-    )
+    result = apply(world.setup(node("a", "t.forever"), node("b", needs=["a"], fail=9)))
     assert (result.state, result.exit_code) == (RunState.PARTIAL, 3)
     assert world.state("a-1") == {"a": "v-a"}
     assert any("cannot be undone" in event.message for event in world.said(Kind.STEP_SKIPPED))

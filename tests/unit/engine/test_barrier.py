@@ -86,7 +86,9 @@ def test_attempts_and_steps_have_barriers_of_their_own() -> None:
 def test_barrier_of_more_participants_than_the_pool_has_places(tmp_path: Path) -> None:
     world = World(tmp_path, [f"a-{number}" for number in range(30)])
     setup = world.setup(
-        node("a"), node("m", "t.meet", ["a"]), node("b", needs=["m"]),
+        node("a"),
+        node("m", "t.meet", ["a"]),
+        node("b", needs=["m"]),
         limits=Limits(overall=2, per_host=1),
     )
     assert apply(setup).exit_code == 0

@@ -22,7 +22,15 @@ DONE = {"a": "v-a", "b": "v-a+b", "c": "v-a+b+c", "old": "kept"}
 FORWARD = [
     f"{phase}:{step}"
     for step in ("a", "b", "c")
-    for phase in ("observe", "diff", "step-observed", "step-started", "apply", "applied", "step-done")
+    for phase in (
+        "observe",
+        "diff",
+        "step-observed",
+        "step-started",
+        "apply",
+        "applied",
+        "step-done",
+    )
 ]
 
 

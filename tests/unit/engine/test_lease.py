@@ -93,8 +93,11 @@ def test_lost_lease_stops_the_run_and_leaves_everything(world: World) -> None:
     keeper = Keeper()
     keeper.lost = True
     setup = world.setup(
-        node("a", "t.unit", seconds=0.5), node("b", "t.unit", ["a"]),
-        units=UNITS, leases=keeper, limits=Limits(lease_ttl=0.3),
+        node("a", "t.unit", seconds=0.5),
+        node("b", "t.unit", ["a"]),
+        units=UNITS,
+        leases=keeper,
+        limits=Limits(lease_ttl=0.3),
     )
     result = apply(setup)
     assert (result.state, result.exit_code) == (RunState.PARTIAL, 3)

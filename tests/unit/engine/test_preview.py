@@ -28,7 +28,10 @@ def test_changes_nothing_and_says_what_would_change(world: World) -> None:
     world.set("a-2", a="old")
     found = preview(world.setup(node("a"), node("b", "t.pause", ["a"])))
     assert actions(found) == {
-        "a/a-1": "none", "a/a-2": "change", "b/a-1": "create", "b/a-2": "create",
+        "a/a-1": "none",
+        "a/a-2": "change",
+        "b/a-1": "create",
+        "b/a-2": "create",
     }
     assert [str(item.key) for item in found.pausing] == ["b/a-1", "b/a-2"]
     assert found.is_pending
@@ -76,10 +79,14 @@ def test_all_refusals_are_collected(world: World) -> None:
     assert actions(found)["c/a-1"] == "create"
 
 
-def test_step_that_performs_while_observing_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_performs_while_observing_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from engine_world import Set  # noqa: PLC0415
 
-    monkeypatch.setattr(Set, "observe", lambda self, spec, ctx: self.recover(spec, {"value": 1}, ctx))
+    monkeypatch.setattr(
+        Set, "observe", lambda self, spec, ctx: self.recover(spec, {"value": 1}, ctx)
+    )
     found = preview(world.setup(node("a", hosts="a-1")))
     assert found.errors[0].code == "internal.change-in-preview"
     assert world.log("a-1") == []
@@ -91,7 +98,12 @@ def test_order_is_topological_then_host_then_unit(world: World) -> None:
         world.setup(node("z"), node("a", "t.unit", ["z"]), node("run", "t.run", ["a"]), units=units)
     )
     assert [str(item.key) for item in found.instances] == [
-        "z/a-1", "z/a-2", "a/a-1/u1", "a/a-2/u1", "a/a-2/u0", "run",
+        "z/a-1",
+        "z/a-2",
+        "a/a-1/u1",
+        "a/a-2/u1",
+        "a/a-2/u0",
+        "run",
     ]
 
 

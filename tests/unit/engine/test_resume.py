@@ -111,7 +111,11 @@ def test_rollback_after_a_resume_puts_back_what_was_there_before_the_first_apply
 
 
 def test_rollback_says_what_cannot_be_undone_and_goes_on(world: World) -> None:
-    steps = [node("a"), node("f", "t.forever", ["a"]), node("z", needs=["f"], fail=9, on_failure="stop")]
+    steps = [
+        node("a"),
+        node("f", "t.forever", ["a"]),
+        node("z", needs=["f"], fail=9, on_failure="stop"),
+    ]
     apply(world.setup(*steps))
     result = rollback(world.setup(*steps), latest(world))
     assert result.state is RunState.ROLLED_BACK
