@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from coldsnap.artifact import canonical
 from coldsnap.artifact.errors import ColdSnapError
@@ -81,7 +81,7 @@ class InventoryFleet:
     def close(self) -> None:
         self.link.close()
 
-    def __enter__(self) -> InventoryFleet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

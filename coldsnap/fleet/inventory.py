@@ -17,11 +17,13 @@ Reference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_
 
 
 class Variables(BaseModel):
-    """Variables of a host or a group. Those named here are known to coldsnap, others are yours:
-    expressions in plans read them as ``host.vars.NAME``."""
+    """Variables of a host or a group.
+
+    Those named here are known to coldsnap, others are yours: expressions in plans read them as
+    ``host.vars.NAME``.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
-    __pydantic_extra__: dict[str, JsonValue]
 
     state_dir: AbsolutePath | None = None
     """Folder of coldsnap on the host; /var/lib/coldsnap."""
@@ -74,7 +76,7 @@ class DockerHost(Spec):
 
 class CannedAnswer(Spec):
     fact: Reference
-    args: dict[str, JsonValue] = {}
+    args: dict[str, JsonValue] = Field(default_factory=dict)
     """Only for questions whose arguments contain these."""
     value: JsonValue
 
@@ -83,11 +85,11 @@ class FakeHost(Spec):
     """A host that is not there: answers are given here, operations are recorded only."""
 
     connector: Literal["@fake"]
-    facts: dict[Reference, JsonValue] = {}
+    facts: dict[Reference, JsonValue] = Field(default_factory=dict)
     """Fact -> answer, whatever its arguments."""
     answers: tuple[CannedAnswer, ...] = ()
     """Answers that depend on arguments; the first that fits, before `facts`."""
-    results: dict[Reference, JsonValue] = {}
+    results: dict[Reference, JsonValue] = Field(default_factory=dict)
     """Operation -> result of its verb."""
     unreachable: str = ""
     """A reason makes the host unreachable."""
@@ -118,7 +120,7 @@ class InventorySpec(Spec):
     vars: Variables = Variables()
     """Variables of all hosts."""
     hosts: dict[Name, Annotated[HostSpec, Field(discriminator="connector")]]
-    groups: dict[Name, GroupSpec] = {}
+    groups: dict[Name, GroupSpec] = Field(default_factory=dict)
     """A host's own variables win over those of its groups, the last group over the first."""
 
 

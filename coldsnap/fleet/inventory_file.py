@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -217,7 +216,7 @@ def _ssh_data(name: str, host: SshHost, folder: Path) -> dict[str, Any]:
 
 def _path(value: str | None, folder: Path) -> str | None:
     """Relative paths are meant from the inventory's folder."""
-    return None if value is None else os.path.abspath(folder / Path(value).expanduser())
+    return None if value is None else str(Path(folder, Path(value).expanduser()).absolute())
 
 
 def _fake(host: FakeHost) -> FakeAnswers:

@@ -7,6 +7,7 @@ gets an error at once, and what may safely be asked again is asked of a new chil
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, cast
 
 from coldsnap.artifact.errors import ColdSnapError
 
@@ -82,6 +83,8 @@ class Child:
             env=_environment(),
             start_new_session=True,  # Ctrl-C is ours to handle, not the child's
         )
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
         self._calls: dict[int, Call] = {}
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -103,24 +106,18 @@ class Child:
         self.write(call.request)
 
     def write(self, message: Mapping[str, Any]) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
         data = json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n"
         try:
             with self._writing:
-                stdin.write(data)
-                stdin.flush()
+                self._stdin.write(data)
+                self._stdin.flush()
         except (BrokenPipeError, ValueError):
             pass  # the reader sees the end of the child and tells everybody
 
     def close(self) -> None:
         """End it gently: it kills what it still runs on the hosts."""
-        assert self._process.stdin is not None
-        with self._writing:
-            try:
-                self._process.stdin.close()
-            except BrokenPipeError:
-                pass
+        with self._writing, contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
         try:
             self._process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -131,9 +128,7 @@ class Child:
         self._process.wait()
 
     def _read(self) -> None:
-        stdout = self._process.stdout
-        assert stdout is not None
-        for line in stdout:
+        for line in self._stdout:
             self._route(line)
         self._process.wait()
         with self._lock:

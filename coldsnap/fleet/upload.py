@@ -83,7 +83,7 @@ class Upload:
                 "run.cancelled", f"the upload of {self.remote} was cancelled", where=self.where
             )
         if self.on_event is not None:
-            name = os.path.basename(self.remote)
+            name = Path(self.remote).name
             self.on_event(JobEvent("progress", name, done, self.size, "B"))
 
     def failed(self, reason: str, *details: str) -> ColdSnapError:
@@ -133,7 +133,7 @@ def put(task: Upload, shell: Shell) -> bool:
 
 def look(task: Upload, shell: Shell) -> tuple[bool, bool]:
     """(the right file is there, its folder is a tmpfs); makes the folder and sets the mode."""
-    file, folder = shlex.quote(task.remote), shlex.quote(os.path.dirname(task.remote))
+    file, folder = shlex.quote(task.remote), shlex.quote(str(Path(task.remote).parent))
     script = (
         f"mkdir -p {folder} || exit 1; stat -f -c %T {folder}; "
         f'if [ -f {file} ] && [ ! -L {file} ] && [ "$(stat -c %s {file})" = {task.size} ]; '
@@ -155,7 +155,7 @@ def settle_script(task: Upload) -> str:
     Exit status 65: another digest.
     """
     temporary, final = shlex.quote(task.temporary), shlex.quote(task.remote)
-    folder = shlex.quote(os.path.dirname(task.remote))
+    folder = shlex.quote(str(Path(task.remote).parent))
     return (
         f'set -- $(sha256sum <{temporary}); echo $1; [ "$1" = {task.sha256} ] || exit 65; '
         f"[ ! -d {final} ] || exit 66; chmod {task.mode:o} {temporary} && "

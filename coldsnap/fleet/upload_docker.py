@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import tarfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.upload import Shell, Upload, settle_script, settled
@@ -19,7 +19,7 @@ def put(task: Upload, shell: Shell) -> None:
     import docker  # noqa: PLC0415  # 0.2 s, and only for containers
 
     container = str(task.entry.data["docker_identifier"])
-    folder = os.path.dirname(task.temporary)
+    folder = str(Path(task.temporary).parent)
     try:
         client = docker.from_env(timeout=int(task.hash_seconds))
         try:
@@ -46,7 +46,7 @@ def _settle(task: Upload) -> str:
 
 def _tar(task: Upload) -> Iterator[bytes]:
     """A tar archive of the one file, made while it is sent."""
-    header = tarfile.TarInfo(os.path.basename(task.temporary))
+    header = tarfile.TarInfo(Path(task.temporary).name)
     header.size, header.mode, header.mtime = task.size, task.mode, int(time.time())
     yield header.tobuf(tarfile.GNU_FORMAT)
     done = 0

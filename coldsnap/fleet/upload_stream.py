@@ -6,12 +6,14 @@ subsystem; the checks of `upload.settle_script` run in the same shell, so there 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shlex
 import subprocess
 import time
-from typing import BinaryIO
+from pathlib import Path
+from typing import IO, cast
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.upload import Upload, settle_script, settled
@@ -86,7 +88,7 @@ def ssh_argv(task: Upload) -> list[str]:
         "LogLevel": "ERROR",
     }
     if data.get("ssh_known_hosts_file"):
-        options["UserKnownHostsFile"] = os.path.expanduser(str(data["ssh_known_hosts_file"]))
+        options["UserKnownHostsFile"] = str(Path(str(data["ssh_known_hosts_file"])).expanduser())
     command = ["ssh", "-T"]
     if data.get("ssh_config_file"):
         command += ["-F", str(data["ssh_config_file"])]
@@ -103,29 +105,22 @@ def ssh_argv(task: Upload) -> list[str]:
 
 
 def _feed(task: Upload, process: subprocess.Popen[bytes]) -> None:
-    stdin = process.stdin
-    assert stdin is not None
-    try:
+    stdin = cast("IO[bytes]", process.stdin)
+    with contextlib.suppress(OSError):  # a limit of the user; it only costs speed
         fcntl.fcntl(stdin, _F_SETPIPE_SZ, _CHUNK)
-    except OSError:
-        pass  # a limit of the user; it only costs speed
     try:
-        with task.local.open("rb") as source:
-            _splice(task, source, stdin)
-    except BrokenPipeError:
-        pass  # the other side gave up; its exit status and words say why
+        # A broken pipe: the other side gave up; its exit status and words say why.
+        with contextlib.suppress(BrokenPipeError), task.local.open("rb") as source:
+            _splice(task, source.fileno(), stdin.fileno())
     finally:
-        try:
+        with contextlib.suppress(BrokenPipeError):
             stdin.close()
-        except BrokenPipeError:
-            pass
         process.stdin = None  # communicate() must not touch it again
 
 
-def _splice(task: Upload, source: BinaryIO, stdin: object) -> None:
-    pipe = stdin.fileno()  # type: ignore[attr-defined]
+def _splice(task: Upload, source: int, pipe: int) -> None:
     done, told = 0, 0.0
-    while count := os.splice(source.fileno(), pipe, _CHUNK):
+    while count := os.splice(source, pipe, _CHUNK):
         done += count
         if time.monotonic() - told > _PROGRESS_SECONDS:
             told = time.monotonic()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from paramiko import SFTPClient  # type: ignore[import-untyped]
+from paramiko import SFTPClient
 from pyinfra.api.command import StringCommand
 from pyinfra.connectors.docker import DockerConnector
 from pyinfra.connectors.local import LocalConnector
@@ -59,7 +59,7 @@ class Guarded:
 
 
 def stdin_bytes(value: Any) -> bytes:
-    """pyinfra's `_stdin` (text, lines or a file) as bytes, each line ended."""
+    """The `_stdin` of pyinfra (text, lines or a file) as bytes, each line ended."""
     if value is None:
         return b""
     if hasattr(value, "readlines"):
@@ -83,18 +83,18 @@ def text_lines(text: str) -> list[str]:
     return lines
 
 
-class Local(Guarded, LocalConnector):  # type: ignore[misc]
+class Local(Guarded, LocalConnector):
     pass
 
 
-class Ssh(Guarded, SSHConnector):  # type: ignore[misc]
+class Ssh(Guarded, SSHConnector):
     _files: Any = None
 
     def get_file_transfer_connection(self) -> Any:
-        """pyinfra caches this by the object's address, and so finds closed ones."""
+        """Without pyinfra's cache: it finds clients by the object's address, and so closed ones."""
         if self._files is None:
-            assert self.client is not None
-            self._files = SFTPClient.from_transport(self.client.get_transport())
+            client: Any = self.client
+            self._files = SFTPClient.from_transport(client.get_transport())
         return self._files
 
     def disconnect(self) -> None:
@@ -103,6 +103,6 @@ class Ssh(Guarded, SSHConnector):  # type: ignore[misc]
             self._files = None
 
 
-class Docker(Guarded, DockerConnector):  # type: ignore[misc]
+class Docker(Guarded, DockerConnector):
     def disconnect(self) -> None:
         """Leave the container alone: pyinfra commits and removes those that it started."""

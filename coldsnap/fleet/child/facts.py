@@ -97,7 +97,8 @@ def _prepare(lane: Lane, name: str, args: dict[str, Any]) -> Question | ColdSnap
         given, keys = pop_global_arguments(lane.state, lane.host, rest)
         if reason := fact.check_preconditions(lane.state, lane.host):
             return ColdSnapError("host.fact-failed", f"{name}: {reason}")
-        arguments = {key: given[key] for key in keys if key in CONNECTOR_ARGUMENT_KEYS}
+        values: dict[str, Any] = dict(given)
+        arguments = {key: values[key] for key in keys if key in CONNECTOR_ARGUMENT_KEYS}
         if fact.shell_executable:
             arguments["_shell_executable"] = fact.shell_executable
         short = found() if is_short else None
@@ -161,7 +162,7 @@ def _run(target: Target, lane: Lane, group: list[Question]) -> None:
 
 
 def host_arguments(lane: Lane) -> dict[str, Any]:
-    """pyinfra arguments that the inventory sets for every command of the host (sudo)."""
+    """Arguments of pyinfra that the inventory sets for every command of the host (sudo)."""
     given, _ = pop_global_arguments(lane.state, lane.host, {})
     return {key: value for key, value in given.items() if key in CONNECTOR_ARGUMENT_KEYS}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from paramiko import (  # type: ignore[import-untyped]
+from paramiko import (
     AuthenticationException,
     BadHostKeyException,
     SSHException,
 )
-from paramiko.ssh_exception import NoValidConnectionsError  # type: ignore[import-untyped]
+from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.exceptions import PyinfraError
 
 from coldsnap.artifact.errors import ColdSnapError
@@ -122,7 +122,7 @@ def _known_name(address: Address) -> str:
 
 
 def _root(error: BaseException) -> BaseException:
-    """pyinfra raises ConnectError while it handles the real one."""
+    """What pyinfra hides: it raises ConnectError while it handles the real one."""
     while error.__context__ is not None and type(error).__name__ == "ConnectError":
         error = error.__context__
     return error

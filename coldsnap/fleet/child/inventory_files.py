@@ -9,7 +9,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pyinfra_cli.inventory import make_inventory_from_files
+from pyinfra_cli.inventory import (  # type: ignore[import-untyped]
+    make_inventory_from_files,
+)
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child.facts import plain

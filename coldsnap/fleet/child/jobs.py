@@ -10,8 +10,8 @@ import gevent
 from pyinfra.api.command import StringCommand
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.fleet.child.failures import lost_error
 from coldsnap.fleet.child.facts import host_arguments
+from coldsnap.fleet.child.failures import lost_error
 from coldsnap.fleet.child.output import EventLines, Sink
 from coldsnap.fleet.child.shells import ConnectionLostError
 from coldsnap.fleet.child.targets import Target

@@ -49,12 +49,12 @@ def isolate_state() -> None:
     context.ctx_state.context._container = _InheritedContainer()  # noqa: SLF001
 
 
-class OneHost(Inventory):  # type: ignore[misc]
+class OneHost(Inventory):
     """An inventory of one host, made without scanning entry points (20 ms)."""
 
     def __init__(self, name: str, data: dict[str, Any], connector: type[Any]) -> None:
         self._connector = connector
-        super().__init__(([(name, data)], {}))
+        super().__init__(([(name, data)], {}))  # type: ignore[no-untyped-call]
 
     def make_hosts_and_groups(self, names: Any, groups: Any) -> None:
         del groups
@@ -119,10 +119,10 @@ class Lane:
 
     @contextmanager
     def entered(self) -> Iterator[Lane]:
-        """pyinfra's context variables point here inside; `use` of pyinfra forgets on errors."""
-        context.ctx_state.set(self.state)
-        context.ctx_config.set(self.state.config)
-        context.ctx_host.set(self.host)
+        """The context of pyinfra is this lane inside; its own `use` forgets to reset on errors."""
+        context.ctx_state.set(self.state)  # type: ignore[no-untyped-call]
+        context.ctx_config.set(self.state.config)  # type: ignore[no-untyped-call]
+        context.ctx_host.set(self.host)  # type: ignore[no-untyped-call]
         try:
             yield self
         finally:

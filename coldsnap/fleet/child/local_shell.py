@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 from gevent.event import AsyncResult
@@ -56,7 +57,7 @@ class Process:
         err_read, err_write = os.pipe()
         in_read, in_write = os.pipe() if command.stdin else (_null(), -1)
         self._open = {out_read, err_read, in_write} - {-1}
-        self._greenlets: list[gevent.Greenlet] = []
+        self._greenlets: list[gevent.Greenlet[..., Any]] = []
         self._exit: AsyncResult[int] = AsyncResult()
         try:
             self._spawn(command.text, (in_read, out_write, err_write))
@@ -84,7 +85,7 @@ class Process:
         """The exit status, once the output has ended or nobody but a daemon holds it."""
         status = self._exit.get()
         gevent.joinall(self._greenlets, timeout=DRAIN_SECONDS)
-        return os.waitstatus_to_exitcode(status)
+        return os.waitstatus_to_exitcode(status or 0)
 
     def close(self) -> None:
         gevent.killall(self._greenlets)

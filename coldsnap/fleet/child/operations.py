@@ -43,7 +43,7 @@ class Performance:
         """The parent is gone: a job is left alone, because a resumed run will look for it."""
 
     def perform(self) -> dict[str, Any]:
-        """``{"changed", "result", "stdout", "stderr"}``; `result` is the result line or None.
+        """Answer ``{"changed", "result", "stdout", "stderr"}``; `result` is a result line or None.
 
         Raises:
             ColdSnapError: ``host.timeout``, ``run.cancelled``, ``host.operation-failed``,
@@ -96,7 +96,7 @@ class Performance:
         }
 
     def _run(self, lane: Lane) -> tuple[bool, bool]:
-        """(changed, succeeded)"""
+        """Whether it changed something, and whether it succeeded."""
         function = load_operation(self.name)
         try:
             meta = function(**self.args)

@@ -39,7 +39,7 @@ class Server:
         """File descriptor of the pipe to the parent."""
         self._writing = BoundedSemaphore()
         self._targets: dict[str, Target] = {}
-        self._running: dict[int, gevent.Greenlet] = {}
+        self._running: dict[int, gevent.Greenlet[..., Any]] = {}
         self._performances: dict[int, Performance] = {}
         self._handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "hosts": self._hosts,

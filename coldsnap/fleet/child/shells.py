@@ -122,7 +122,7 @@ def run_guarded(work: Callable[[], int], mark: GroupMark, kill: Callable[[int], 
     outcome: AsyncResult[int] = AsyncResult()
     greenlet = gevent.spawn(_into, outcome, work)
     try:
-        return int(outcome.get())
+        return outcome.get() or 0
     except BaseException:
         if not outcome.ready():
             gevent.spawn(_kill_known, mark, kill).join(_MARK_SECONDS + KILL_GRACE + 6.0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import gevent
-from paramiko import Channel, SSHException, Transport  # type: ignore[import-untyped]
+from paramiko import Channel, SSHException, Transport
 
 from coldsnap.fleet.child.output import Sink
 from coldsnap.fleet.child.shells import (
@@ -57,7 +58,7 @@ class SshShell:
         )
 
     def _run(self, command: Command, stderr: GroupMark) -> int:
-        greenlets: list[gevent.Greenlet] = []
+        greenlets: list[gevent.Greenlet[..., Any]] = []
         channel = None
         try:
             channel = self._transport.open_session(timeout=_OPEN_SECONDS)
@@ -76,7 +77,7 @@ class SshShell:
             if channel is not None:
                 channel.close()
 
-    def _finish(self, channel: Channel, greenlets: list[gevent.Greenlet]) -> int:
+    def _finish(self, channel: Channel, greenlets: list[gevent.Greenlet[..., Any]]) -> int:
         status = int(channel.recv_exit_status())
         gevent.joinall(greenlets, timeout=DRAIN_SECONDS)
         if status == NO_STATUS and not self.is_alive:

@@ -189,7 +189,7 @@ class Target:
 
     def _state(self, connector: type[Any]) -> Any:
         address = self.address
-        config = Config(CONNECT_TIMEOUT=address.connect_timeout)
+        config = Config(CONNECT_TIMEOUT=address.connect_timeout)  # type: ignore[no-untyped-call]
         if address.sudo:
             config.SUDO = True
             config.SUDO_USER = address.sudo_user
@@ -218,8 +218,11 @@ class Target:
             ["docker", "container", "inspect", "-f", "{{.State.Running}}", "--", container]
         )
         status = None
-        with gevent.Timeout(_DOCKER_SECONDS, False):  # noqa: FBT003  # gevent's way to stay quiet
-            status = LocalShell().run(Command(ask, outcome.stdout, outcome.stderr))
+        try:
+            with gevent.Timeout(_DOCKER_SECONDS, TimeoutError()):
+                status = LocalShell().run(Command(ask, outcome.stdout, outcome.stderr))
+        except TimeoutError:
+            outcome.stderr(b"dockerd does not answer")
         if status != 0 or outcome.stdout.text().strip() != "true":
             raise docker_error(self.address, outcome)
         return DockerConnection(container)
