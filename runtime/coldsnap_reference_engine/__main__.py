@@ -53,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--control-port", type=int, default=8001, help="on 127.0.0.1 only")
     serve.add_argument("--slots", type=int, default=4, help="sequences in progress at once")
     serve.add_argument("--context", type=int, default=2048, help="longest prompt plus answer")
-    serve.add_argument("--no-tune", action="store_true", help="serve without the warm-up")
+    serve.add_argument(
+        "--tune-seconds", type=float, default=12.0, help="bound of the warm-up's search; 0: none"
+    )
     return parser
 
 
@@ -74,7 +76,7 @@ def _serve(arguments: argparse.Namespace, timeline: Timeline) -> int:
         served_name=arguments.served_model_name or arguments.model.resolve().name,
         slots=arguments.slots,
         context=arguments.context,
-        is_tuned=not arguments.no_tune,
+        tune_seconds=max(0.0, arguments.tune_seconds),
     )
     return run(options, timeline, arguments.host, arguments.port, arguments.control_port)
 

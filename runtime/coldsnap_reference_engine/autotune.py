@@ -1,15 +1,14 @@
 """Finding the fastest execution plan by measuring real candidates on the model's own weights.
 
 For every kind of matrix: each layout, each width (tokens computed together), each kernel. The
-winner is the cheapest for four sequences at once that read as much as they write, among the
-decoding widths that do not make a lone sequence slower than `_LONE_SLOWDOWN` times its best.
-A plan is kept only if the whole model decodes faster with it than without.
+winner has the best geometric mean of a lone sequence's speed and of four sequences at once that
+read as much as they write. A plan is kept only if the whole model decodes faster with it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +20,11 @@ from coldsnap_reference_engine.weights import KINDS, Kind
 
 DECODE_WIDTHS = (1, 2, 4)
 PREFILL_WIDTHS = (8, 32)
-_LONE_SLOWDOWN = 1.3
 _TOGETHER = 4
 _STEPS = 6
 _ROUNDS = 3
+_TRIALS = 2
+_ROUND_SECONDS = 0.3
 _PROMPT = 64
 
 
@@ -61,19 +61,26 @@ class Measured:
         }
 
 
-def tune(transformer: Transformer) -> Measured:
-    """Give `transformer` the fastest plan found, and its weights that plan's layouts."""
+def tune(transformer: Transformer, seconds: float) -> Measured:
+    """Give `transformer` the fastest plan found, and its weights that plan's layouts.
+
+    `seconds` bounds the search; a quiet machine with a small model needs less.
+    """
     begin = time.perf_counter()
     before = transformer.plan
     speeds = {("untuned", load): speed for load, speed in _speeds(transformer).items()}
     widths = (*(w for w in DECODE_WIDTHS if w <= transformer.cache.slots), *PREFILL_WIDTHS)
-    timings = {kind: search(transformer, kind, widths) for kind in KINDS}
+    timings = {kind: search(transformer, kind, widths, seconds / len(KINDS)) for kind in KINDS}
     counts = {kind: len(transformer.weights.of_kind(kind)) for kind in KINDS}
     _use(transformer, _choose(timings, counts, transformer.cache.slots))
-    speeds |= {("tuned", load): speed for load, speed in _speeds(transformer).items()}
+    is_kept = False
     together = str(_TOGETHER)
-    is_kept = speeds["tuned", together] > speeds["untuned", together]
-    if not is_kept:
+    for _ in range(_TRIALS):
+        speeds |= {("tuned", load): speed for load, speed in _speeds(transformer).items()}
+        is_kept = speeds["tuned", together] > speeds["untuned", together]
+        if is_kept:
+            break
+    else:
         _use(transformer, before)
     transformer.cache.region.drop()
     candidates = sum(len(found.seconds) for found in timings.values())
@@ -89,7 +96,11 @@ def _use(transformer: Transformer, plan: ExecutionPlan) -> None:
 def _choose(
     timings: Mapping[Kind, Timings], counts: Mapping[Kind, int], slots: int
 ) -> ExecutionPlan:
-    decode_widths = [width for width in DECODE_WIDTHS if width <= slots]
+    decode_widths = [
+        width
+        for width in DECODE_WIDTHS
+        if width <= slots and all(timings[kind].layouts(_widths(width)) for kind in KINDS)
+    ]
     layouts = {
         width: {kind: _best_layout(timings[kind], width) for kind in KINDS}
         for width in decode_widths
@@ -102,18 +113,22 @@ def _choose(
     def cost(width: int) -> float:
         return sum(counts[k] * _cost(timings[k], layouts[width][k], width) for k in KINDS)
 
-    limit = _LONE_SLOWDOWN * min(step(width) for width in decode_widths)
-    width = min((w for w in decode_widths if step(w) <= limit), key=cost)
+    width = min(decode_widths, key=lambda width: step(width) * cost(width))
     kernels = {
         (kind, other): timings[kind].best(layouts[width][kind], other)[1]
         for kind in KINDS
-        for other in (width, *PREFILL_WIDTHS)
+        for other in _widths(width)
     }
     return ExecutionPlan(width, PREFILL_WIDTHS, layouts[width], kernels)
 
 
 def _best_layout(timings: Timings, width: int) -> Layout:
-    return min(timings.layouts, key=lambda layout: _cost(timings, layout, width))
+    layouts = timings.layouts(_widths(width))
+    return min(layouts, key=lambda layout: _cost(timings, layout, width))
+
+
+def _widths(decode_width: int) -> tuple[int, ...]:
+    return decode_width, *PREFILL_WIDTHS
 
 
 def _cost(timings: Timings, layout: Layout, width: int) -> float:
@@ -125,25 +140,36 @@ def _cost(timings: Timings, layout: Layout, width: int) -> float:
 
 def _speeds(transformer: Transformer) -> dict[str, float]:
     """Tokens per second of the whole model under its present plan, by load."""
-    slots = transformer.cache.slots
-    loads = {
-        "1": lambda: _decode(transformer, 1),
-        str(_TOGETHER): lambda: _decode(transformer, min(_TOGETHER, slots)),
-        "prompt": lambda: _prefill(transformer),
-    }
+    together = min(_TOGETHER, transformer.cache.slots)
     return {
-        name: sorted(load() for _ in range(_ROUNDS))[_ROUNDS // 2] for name, load in loads.items()
+        "1": _median(lambda: _decode(transformer, 1)),
+        str(_TOGETHER): _median(lambda: _decode(transformer, together)),
+        "prompt": _median(lambda: _prefill(transformer)),
     }
+
+
+def _median(measure: Callable[[], float]) -> float:
+    """Of a few rounds; fewer where a round takes long."""
+    deadline = time.perf_counter() + _ROUNDS * _ROUND_SECONDS
+    speeds = [measure()]
+    while len(speeds) < _ROUNDS and time.perf_counter() < deadline:
+        speeds.append(measure())
+    return sorted(speeds)[len(speeds) // 2]
 
 
 def _decode(transformer: Transformer, sequences: int) -> float:
     width = transformer.plan.decode_width
     begin = time.perf_counter()
+    done = 0
     for step in range(_STEPS):
         spans = [Span(slot, step, (1 + slot,)) for slot in range(sequences)]
         for start in range(0, sequences, width):
-            transformer.decode(spans[start : start + width])
-    return sequences * _STEPS / (time.perf_counter() - begin)
+            batch = spans[start : start + width]
+            transformer.decode(batch)
+            done += len(batch)
+        if time.perf_counter() - begin > _ROUND_SECONDS:
+            break
+    return done / (time.perf_counter() - begin)
 
 
 def _prefill(transformer: Transformer) -> float:

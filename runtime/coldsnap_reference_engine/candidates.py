@@ -16,8 +16,11 @@ _BLOCKS = (32, 64, 128)
 _SAMPLE_BYTES = 64 << 20
 """Weights timed in one pass: more than a cache holds, because a decoding step finds none there."""
 _REPEATS = 5
-_HOPELESS = 1.3
+_HOPELESS = 1.25
 """A candidate this much slower than the best of its width is not timed again."""
+_ABOUT = 1.1
+_GLANCES = 3
+_GIVE_UP = 5.0
 _TOLERANCE = 1e-3
 
 
@@ -27,38 +30,47 @@ class Timings:
 
     seconds: dict[tuple[Layout, int, Kernel], float] = field(default_factory=dict)
 
-    @property
-    def layouts(self) -> list[Layout]:
-        return sorted({layout for layout, _, _ in self.seconds})
+    def layouts(self, widths: Sequence[int]) -> list[Layout]:
+        """Layouts that have a kernel for each of the widths."""
+        found = {(layout, width) for layout, width, _ in self.seconds}
+        layouts = {layout for layout, _ in found}
+        return sorted(layout for layout in layouts if all((layout, w) in found for w in widths))
 
     def best(self, layout: Layout, width: int) -> tuple[float, Kernel]:
-        """The fastest kernel of a layout at a width."""
-        return min(
-            (seconds, kernel)
-            for (found, at, kernel), seconds in self.seconds.items()
-            if found == layout and at == width
-        )
+        """Of a layout at a width: the kernel with the fewest threads that is about the fastest.
+
+        Threads that gain little now lose much when the machine is busy.
+        """
+        found = {
+            kernel: seconds
+            for (other, at, kernel), seconds in self.seconds.items()
+            if other == layout and at == width
+        }
+        limit = _ABOUT * min(found.values())
+        kernel = min(kernel for kernel, seconds in found.items() if seconds <= limit)
+        return found[kernel], kernel
 
     def fastest(self, width: int) -> float:
         return min((s for (_, at, _), s in self.seconds.items() if at == width), default=np.inf)
 
 
-def search(transformer: Transformer, kind: Kind, widths: Sequence[int]) -> Timings:
+def search(transformer: Transformer, kind: Kind, widths: Sequence[int], seconds: float) -> Timings:
     """Time candidates on the model's own matrices of `kind`, which are in checkpoint layout.
 
     A kernel is admitted if its products are right, and, for decoding, if each row's result is
-    the same bits whatever the other rows hold and whichever row it is.
+    the same bits whatever the other rows hold and whichever row it is. After `seconds` only the
+    simplest kernels are still timed, once each.
     """
     sample = _sample(transformer, kind)
     timings = Timings()
-    bench = _Bench(transformer.multiplier, sample, transformer.cache.slots)
+    bench = _Bench(transformer.multiplier, sample, transformer.cache.slots, seconds)
     for layout in _layouts(sample[0].shape[0]):
         bench.pack(layout)
         for width in widths:
             for kernel in _kernels(transformer.multiplier):
-                seconds = bench.time(width, kernel, timings.fastest(width))
-                if seconds is not None:
-                    timings.seconds[layout, width, kernel] = seconds
+                found = bench.time(width, kernel, timings.fastest(width))
+                if found is not None:
+                    timings.seconds[layout, width, kernel] = found
     return timings
 
 
@@ -86,7 +98,10 @@ def _kernels(multiplier: Multiplier) -> list[Kernel]:
 
 
 class _Bench:
-    def __init__(self, multiplier: Multiplier, sample: list[Floats], slots: int) -> None:
+    def __init__(
+        self, multiplier: Multiplier, sample: list[Floats], slots: int, seconds: float
+    ) -> None:
+        self._deadline = time.perf_counter() + seconds
         self._multiplier = multiplier
         self._rows = sample
         self._slots = slots
@@ -104,25 +119,45 @@ class _Bench:
             layout.pack(weight, packed)
 
     def time(self, width: int, kernel: Kernel, fastest: float) -> float | None:
-        """Median seconds per product; None if the kernel is wrong or not worth a closer look.
+        """Seconds per product, the second slowest pass; None for a kernel that is out.
 
-        The first kernels of each layout at a width are always timed, so that it has one.
+        It is out when its products are wrong or it is not among the fastest; the simplest kernel
+        stays in, so that every layout and width has one. The slow side counts, because a kernel
+        must be fast on a busy machine too.
         """
         x = self._random.standard_normal((width, self._rows[0].shape[1]), dtype=np.float32)
+        is_plain = kernel == Kernel(1)
+        # One product tells the hopeless ones apart: threads that wait for each other on a busy
+        # machine can take a hundred times longer, and a whole pass of that is never worth it.
+        if not is_plain and (self._is_late() or not self._is_promising(x, kernel, fastest)):
+            return None
         if not self._is_right(x, kernel):
             return None
-        first = self._once(x, kernel)
-        is_plain = kernel == Kernel(1)
-        if first > _HOPELESS * fastest:
+        first = self._pass(x, kernel, self._packed)
+        if first > _HOPELESS * fastest or self._is_late():
             return first if is_plain else None
-        return sorted([first, *(self._once(x, kernel) for _ in range(_REPEATS - 1))])[_REPEATS // 2]
+        more = (self._pass(x, kernel, self._packed) for _ in range(_REPEATS - 1))
+        return sorted([first, *more])[-2]
 
-    def _once(self, x: Floats, kernel: Kernel) -> float:
-        self._other.sum(dtype=np.uint8)
+    def _is_promising(self, x: Floats, kernel: Kernel, fastest: float) -> bool:
+        for _ in range(_GLANCES):
+            glance = self._pass(x, kernel, self._packed[:1])
+            if glance <= _HOPELESS * fastest:
+                return True
+            if glance > _GIVE_UP * fastest:
+                return False
+        return False
+
+    def _is_late(self) -> bool:
+        return time.perf_counter() > self._deadline
+
+    def _pass(self, x: Floats, kernel: Kernel, weights: list[Floats]) -> float:
+        if len(weights) > 1:
+            self._other.sum(dtype=np.uint8)
         begin = time.perf_counter()
-        for packed in self._packed:
+        for packed in weights:
             self._multiplier.multiply(x, packed, self._layout, kernel)
-        return (time.perf_counter() - begin) / len(self._packed)
+        return (time.perf_counter() - begin) / len(weights)
 
     def _is_right(self, x: Floats, kernel: Kernel) -> bool:
         weight, packed = self._rows[0], self._packed[0]

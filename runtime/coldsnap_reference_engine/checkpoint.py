@@ -132,10 +132,10 @@ def open_checkpoint(path: Path) -> Iterator[Checkpoint]:
 
 def _read_header(prefix: bytes, file: Any, size: int) -> tuple[int, dict[str, TensorInfo]]:
     (length,) = struct.unpack("<Q", prefix)
-    if not 2 <= length <= min(_MAX_HEADER, size - 8):
+    if not len("{}") <= length <= min(_MAX_HEADER, size - len(prefix)):
         raise ValueError(f"its header cannot have {length} bytes")
     header = json.loads(file.read(length))
-    start = 8 + length
+    start = len(prefix) + length
     tensors = {
         name: _tensor(name, value, size - start)
         for name, value in header.items()

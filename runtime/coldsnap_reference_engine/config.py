@@ -11,6 +11,8 @@ from coldsnap.artifact.errors import ColdSnapError
 
 _MAX_CONFIG_BYTES = 1 << 20
 _HEAD_DIM = 64
+_NEAR = 0.1
+"""Share of the wanted size by which a shape may miss it."""
 _LIMITS = {
     "vocab_size": 1 << 20,
     "hidden_size": 1 << 15,
@@ -71,7 +73,7 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / "config.json"
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_CONFIG_BYTES + 1)
+            data = file.read(_MAX_CONFIG_BYTES)
     except OSError as error:
         raise ColdSnapError(
             "model.missing",
@@ -79,8 +81,6 @@ def read_config(folder: Path) -> ModelConfig:
             remedy="make a model: python -m coldsnap_reference_engine make-model DIR",
         ) from error
     try:
-        if len(data) > _MAX_CONFIG_BYTES:
-            raise ValueError("larger than 1 MiB")
         return _checked(json.loads(data))
     except (ValueError, TypeError, KeyError) as error:
         raise ColdSnapError("model.invalid", f"{path}: {error}") from error
@@ -114,7 +114,7 @@ def config_of_size(weight_bytes: int, vocab_size: int, bytes_per_weight: int) ->
     """
     wanted = weight_bytes / bytes_per_weight
     found = [_shape(hidden, wanted, vocab_size) for hidden in (128, *range(256, 4097, 256))]
-    best = min(found, key=lambda c: (abs(c.parameters - wanted) / wanted > 0.1, _aspect(c)))
+    best = min(found, key=lambda c: (abs(c.parameters - wanted) / wanted > _NEAR, _aspect(c)))
     if abs(best.parameters - wanted) > wanted:
         least = min(c.parameters for c in found) * bytes_per_weight
         raise ColdSnapError("model.size", f"the smallest model has {least} bytes of weights")

@@ -1,4 +1,4 @@
-"""The control port: for the unit controller, bound to the loopback of the unit and never exposed."""
+"""The control port: for the unit controller, on the loopback of the unit, never exposed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coldsnap_reference_engine.lifecycle import Lifecycle
 
 _DRAIN_SECONDS = 60.0
+_DAY = 86400.0
 _CONFLICTS = ("engine.wrong-phase",)
 
 
@@ -125,6 +126,6 @@ class ControlHandler(Handler):
     @staticmethod
     def _seconds(body: dict[str, Any], name: str) -> float:
         value = body.get(name, _DRAIN_SECONDS)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _DAY:
             raise HttpError(400, f"{name} must be seconds", "invalid_request_error")
         return float(value)

@@ -34,7 +34,8 @@ class Options:
     """Sequences in progress at once."""
     context: int = 2048
     """Longest prompt and answer together, in tokens."""
-    is_tuned: bool = True
+    tune_seconds: float = 12.0
+    """Bound of the warm-up's search; 0 serves without it."""
 
 
 @dataclass
@@ -76,8 +77,8 @@ class Engine:
         timeline.mark("weights")
         self.transformer = self._transformer()
         self.measured: Measured | None = None
-        if options.is_tuned:
-            self.measured = tune(self.transformer)
+        if options.tune_seconds:
+            self.measured = tune(self.transformer, options.tune_seconds)
             log(self.measured.summary)
             timeline.mark("tuning")
         self.scheduler = Scheduler(self.transformer)

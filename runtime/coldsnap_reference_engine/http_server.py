@@ -146,13 +146,16 @@ class Handler(BaseHTTPRequestHandler):
                 raise unavailable(Unavailable(Phase.LOADING))
             if (method, path) not in self.routes:
                 self._unread_body()
-                known = any(route == path for _, route in self.routes)
-                message = f"{method} {path} is not served here"
-                raise HttpError(405 if known else 404, message, "invalid_request_error")
+                raise self._unknown(method, path)
             getattr(self, self.routes[method, path])()
         except HttpError as error:
             headers = {"Retry_After": "1"} if error.status == 503 else {}  # noqa: PLR2004
             self.send_json(error.body, error.status, **headers)
+
+    def _unknown(self, method: str, path: str) -> HttpError:
+        is_known = any(route == path for _, route in self.routes)
+        message = f"{method} {path} is not served here"
+        return HttpError(405 if is_known else 404, message, "invalid_request_error")
 
     def _unread_body(self) -> None:
         """A body that nobody reads would be taken for the next request."""

@@ -126,7 +126,8 @@ class Multiplier:
         if layout.block:
             return self._blocks(x, packed, kernel)
         if not kernel.crew:
-            return x @ packed.T
+            product: Floats = x @ packed.T
+            return product
         out = np.empty((x.shape[0], packed.shape[0]), np.float32)
         cuts = _cuts(packed.shape[0], kernel.threads)
 
@@ -140,7 +141,8 @@ class Multiplier:
     def _blocks(self, x: Floats, packed: Floats, kernel: Kernel) -> Floats:
         count, _, block = packed.shape
         if count == 1 and not kernel.crew:
-            return x @ packed[0]
+            product: Floats = x @ packed[0]
+            return product
         out = np.empty((x.shape[0], count, block), np.float32)
         if not kernel.crew:
             out.swapaxes(0, 1)[...] = np.matmul(x, packed)

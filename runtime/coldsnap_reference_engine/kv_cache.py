@@ -9,7 +9,10 @@ from coldsnap_reference_engine.regions import KV_ADDRESS, Region
 
 
 class KvCache:
-    """`slots` sequences of up to `length` tokens; arrays [slot, layer, kv head, token, head_dim]."""
+    """`slots` sequences of up to `length` tokens.
+
+    `keys` and `values` are [slot, layer, kv head, token, head_dim].
+    """
 
     def __init__(self, slots: int, layers: int, heads: int, length: int, head_dim: int) -> None:
         shape = (slots, layers, heads, length, head_dim)

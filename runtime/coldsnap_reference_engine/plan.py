@@ -25,7 +25,7 @@ class ExecutionPlan:
     layouts: Mapping[Kind, Layout]
     kernels: Mapping[tuple[Kind, int], Kernel] = field(default_factory=dict)
     """(kind, width) -> kernel; absent means `fallback`."""
-    fallback: Kernel = Kernel()
+    fallback: Kernel = field(default_factory=Kernel)
 
     def kernel(self, kind: Kind, width: int) -> Kernel:
         return self.kernels.get((kind, width), self.fallback)
@@ -59,6 +59,9 @@ class ExecutionPlan:
 
 
 def untuned(blas_threads: int) -> ExecutionPlan:
-    """What one writes without measuring: weights as they come, one sequence at a time, prompts
-    in large pieces, the BLAS library's own number of threads."""
+    """What one writes without measuring.
+
+    Weights as they come, one sequence at a time, prompts in large pieces, the BLAS library's own
+    number of threads.
+    """
     return ExecutionPlan(1, (32,), CHECKPOINT_LAYOUTS, fallback=Kernel(blas_threads))

@@ -84,7 +84,7 @@ class Region:
     def resident_bytes(self) -> int:
         """Bytes of the region that occupy memory now."""
         total, inside = 0, False
-        with open("/proc/self/smaps", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+        with open("/proc/self/smaps", encoding="ascii", errors="replace") as file:
             for line in file:
                 head, _, rest = line.partition(" ")
                 if "-" in head and not head.endswith(":"):

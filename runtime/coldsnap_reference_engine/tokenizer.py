@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Tokenizer:
         return b"".join(self._bytes[token] for token in tokens).decode("utf-8", "replace")
 
     def name(self, token: int) -> str:
-        """The token alone as text; ``bytes:\\xe2`` where it is no text by itself."""
+        r"""The token alone as text; ``bytes:\xe2`` where it is no text by itself."""
         data = self._bytes[token]
         if token == self.eos:
             return END_OF_TEXT
@@ -98,7 +99,7 @@ class Tokenizer:
     def _encode_word(self, word: str) -> tuple[int, ...]:
         parts = [_LETTERS[byte] for byte in word.encode("utf-8", "surrogatepass")]
         while len(parts) > 1:
-            pairs = zip(parts, parts[1:], strict=False)
+            pairs = pairwise(parts)
             best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
             if best not in self._ranks:
                 break
@@ -194,7 +195,7 @@ class _PairCounts:
 
     def _count(self, number: int, sign: int) -> set[Pair]:
         word = self._words[number]
-        pairs = list(zip(word, word[1:], strict=False))
+        pairs = list(pairwise(word))
         for pair in pairs:
             self._totals[pair] += sign * self._weights[number]
             if sign > 0:

@@ -82,7 +82,8 @@ class Transformer:
             return None
         row = np.zeros((self.plan.decode_width, hidden.shape[1]), np.float32)
         row[0] = hidden[len(span.tokens) - 1]
-        return self._logits(row)[0]
+        logits: Floats = self._logits(row)[0]
+        return logits
 
     def decode(self, spans: Sequence[Span]) -> Floats:
         """One token of each of up to `decode_width` sequences: logits [len(spans), vocab]."""
@@ -157,7 +158,7 @@ class Transformer:
         count, heads, size = queries.shape
         groups, total = self._heads // self._kv_heads, keys.shape[1]
         grouped = queries.reshape(count, self._kv_heads, groups, size).transpose(1, 2, 0, 3)
-        scores = grouped.reshape(self._kv_heads, groups * count, size) @ keys.swapaxes(1, 2)
+        scores: Floats = grouped.reshape(self._kv_heads, groups * count, size) @ keys.swapaxes(1, 2)
         scores *= np.float32(size**-0.5)
         if count > 1:
             future = np.arange(total) > np.arange(total - count, total)[:, None]
@@ -165,7 +166,7 @@ class Transformer:
         scores -= scores.max(axis=2, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=2, keepdims=True)
-        mixed = (scores @ values).reshape(self._kv_heads, groups, count, size)
+        mixed: Floats = (scores @ values).reshape(self._kv_heads, groups, count, size)
         return mixed.transpose(2, 0, 1, 3).reshape(count, heads * size)
 
 

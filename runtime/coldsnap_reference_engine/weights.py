@@ -105,7 +105,7 @@ class Weights:
             yield ExtentSource(
                 extent.id,
                 extent.length,
-                memoryview(self.bytes_of(extent)),
+                self.bytes_of(extent).data,
                 {
                     "dtype": "F32",
                     "shape": "x".join(str(axis) for axis in extent.shape),
