@@ -25,6 +25,7 @@ struct coldsnap_portmap {
 	int report_fd;
 	pid_t unit;	       /* PID 1 of the unit; 0: the engine is in our own network */
 	int drain_seconds;     /* how long open connections may live after TERM */
+	int hold_seconds;      /* a hold that nobody renews ends by itself */
 	int max_connections;
 	size_t port_count;
 	struct coldsnap_port ports[COLDSNAP_MAX_PORTS];

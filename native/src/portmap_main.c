@@ -1,9 +1,10 @@
-/* coldsnap-portmap --report FD [--unit PID] [--drain SECONDS] [--connections N]
- *                  [--take-from PID]... --port ADDRESS PORT INNER ...
+/* coldsnap-portmap --report FD [--unit PID] [--drain SECONDS] [--hold SECONDS]
+ *                  [--connections N] [--take-from PID]... --port ADDRESS PORT INNER ...
  *
  * Writes "ready" or "error ..." to the report once. Signals: TERM ends (listening at once, open
  * connections within the drain); USR1 holds: who connects now waits in the backlog; HUP closes the
- * connections that are open; USR2 goes on. Ends by itself when the unit does. */
+ * connections that are open; USR2 (or --hold seconds without another USR1) goes on. Ends by itself
+ * when the unit does. */
 #include "coldsnap_portmap.h"
 #include "coldsnap_report.h"
 
@@ -53,6 +54,8 @@ static int take_option(struct coldsnap_portmap *map, int count, char **words)
 		return take_number(words[1], 1, INT_MAX, &map->unit) ? -1 : 2;
 	if (strcmp(name, "--drain") == 0)
 		return take_number(words[1], 0, 86400, &map->drain_seconds) ? -1 : 2;
+	if (strcmp(name, "--hold") == 0)
+		return take_number(words[1], 0, 86400, &map->hold_seconds) ? -1 : 2;
 	if (strcmp(name, "--connections") == 0)
 		return take_number(words[1], 1, 100000, &map->max_connections) ? -1 : 2;
 	if (strcmp(name, "--take-from") == 0 && map->predecessor_count < COLDSNAP_MAX_PREDECESSORS)
@@ -77,6 +80,7 @@ int main(int argc, char **argv)
 	static struct coldsnap_portmap map = {
 		.report_fd = -1,
 		.drain_seconds = 30,
+		.hold_seconds = 600,
 		.max_connections = COLDSNAP_DEFAULT_CONNECTIONS,
 	};
 

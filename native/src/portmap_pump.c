@@ -18,7 +18,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum kind { LISTENER, SIGNALS, UNIT_END, DRAIN_END, OUTER, INNER };
+enum kind { LISTENER, SIGNALS, UNIT_END, DRAIN_END, HOLD_END, OUTER, INNER };
 
 /* What an epoll event points to; the first member of whatever it belongs to. */
 struct source {
@@ -52,7 +52,7 @@ struct pump {
 	struct coldsnap_portmap *map;
 	int epoll;
 	struct listener listeners[COLDSNAP_MAX_PORTS];
-	struct source signals, unit_end, drain_end;
+	struct source signals, unit_end, drain_end, hold_end;
 	struct connection *first, *dead;
 	int count;
 	bool is_listening; /* the listeners are in the epoll */
@@ -296,13 +296,20 @@ static void serve(struct pump *pump, struct source *source, uint32_t events)
 		move(pump, connection);
 }
 
-static void start_drain(struct pump *pump)
+/* Have the timer `source` expire once; 0 seconds: at once, below: never. */
+static void set_timer(const struct source *source, int seconds)
 {
-	struct itimerspec when = { .it_value.tv_sec = pump->map->drain_seconds,
-				   .it_value.tv_nsec = 1 };
+	struct itimerspec when = { 0 };
 
-	pump->is_ending = true;
-	timerfd_settime(pump->drain_end.fd, 0, &when, NULL);
+	if (seconds >= 0)
+		when.it_value = (struct timespec){ .tv_sec = seconds, .tv_nsec = 1 };
+	timerfd_settime(source->fd, 0, &when, NULL);
+}
+
+static void hold(struct pump *pump, bool is_held)
+{
+	pump->is_held = is_held;
+	set_timer(&pump->hold_end, is_held ? pump->map->hold_seconds : -1);
 }
 
 static void take_signal(struct pump *pump)
@@ -311,10 +318,12 @@ static void take_signal(struct pump *pump)
 
 	if (read(pump->signals.fd, &info, sizeof info) != sizeof info)
 		return;
-	if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
-		start_drain(pump);
+	if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+		pump->is_ending = true;
+		set_timer(&pump->drain_end, pump->map->drain_seconds);
+	}
 	if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)
-		pump->is_held = info.ssi_signo == SIGUSR1;
+		hold(pump, info.ssi_signo == SIGUSR1);
 	if (info.ssi_signo == SIGHUP)
 		end_all(pump);
 	listen_or_not(pump);
@@ -328,6 +337,9 @@ static bool dispatch(struct pump *pump, struct source *source, uint32_t events)
 		return true;
 	case SIGNALS:
 		take_signal(pump);
+		return true;
+	case HOLD_END: /* whoever held us is gone */
+		hold(pump, false);
 		return true;
 	case OUTER:
 	case INNER:
@@ -361,7 +373,9 @@ static int prepare(struct pump *pump)
 	pump->epoll = epoll_create1(EPOLL_CLOEXEC);
 	pump->signals = (struct source){ SIGNALS, signalfd(-1, &awaited, SFD_CLOEXEC), 0 };
 	pump->drain_end = (struct source){ DRAIN_END, timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), 0 };
-	if (watch(pump, &pump->signals, EPOLLIN) || watch(pump, &pump->drain_end, EPOLLIN))
+	pump->hold_end = (struct source){ HOLD_END, timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), 0 };
+	if (watch(pump, &pump->signals, EPOLLIN) || watch(pump, &pump->drain_end, EPOLLIN) ||
+	    watch(pump, &pump->hold_end, EPOLLIN))
 		return -1;
 	if (pump->map->unit != 0) {
 		pump->unit_end = (struct source){

@@ -16,6 +16,11 @@ _TAIL = 4 << 20
 
 _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
+        r"closed in-flight socket",
+        "a client of a unix socket left before the engine accepted it",
+        "let the engine accept what waits, then capture again",
+    ),
+    (
         r"io_uring",
         "a process holds an io_uring, which CRIU cannot save",
         "start the unit with launch.io_uring: deny (the default)",

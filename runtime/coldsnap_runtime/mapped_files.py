@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import read_regular, sha256_file, write_atomic
+from coldsnap.artifact.files import read_regular, sha256_stream, write_atomic
 from coldsnap_runtime.unit_processes import FileUse
 
 _MAX_CACHE = 64 << 20
@@ -148,15 +149,24 @@ class DigestCache:
             pass  # a missing or damaged cache only costs time
 
     def digest(self, path: Path, *, is_full: bool = False) -> str:
-        """``sha256:<hex>``; raises ColdSnapError as `sha256_file`."""
-        key, identity = os.fspath(path.resolve()), _identity(path.stat())
-        known = self._known.get(key)
-        if not is_full and isinstance(known, list) and known[:-1] == identity:
-            return str(known[-1])
-        value = sha256_file(path.resolve())
-        if _identity(path.stat()) == identity:
-            self._known[key] = [*identity, value]
-            self._is_changed = True
+        """``sha256:<hex>`` of a regular file.
+
+        Raises:
+            OSError: as the system says; IsADirectoryError for anything but a regular file.
+        """
+        # O_NONBLOCK: a FIFO put in a file's place must not be waited for.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as f:
+            status = os.fstat(f.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "not a regular file")
+            key, identity = f"{status.st_dev}:{status.st_ino}", _identity(status)
+            known = self._known.get(key)
+            if not is_full and isinstance(known, list) and known[:-1] == identity:
+                return str(known[-1])
+            value = sha256_stream(f)
+            if _identity(os.fstat(f.fileno())) == identity:
+                self._known[key] = [*identity, value]
+                self._is_changed = True
         return value
 
     def save(self) -> None:
@@ -225,8 +235,6 @@ def _difference(
             found = f"{size:,} bytes"
     except OSError as error:
         found = "nothing" if error.errno == errno.ENOENT else str(error.strerror)
-    except ColdSnapError as error:
-        found = error.message
     return file.path, (f"{captured}, found {found}",)
 
 

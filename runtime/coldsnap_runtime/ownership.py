@@ -37,6 +37,16 @@ def give_back(path: Path, owner: tuple[int, int]) -> None:
                 _chown(Path(folder) / name, owner)
 
 
+def give_back_below(path: Path, state_dir: str | os.PathLike[str]) -> None:
+    """`give_back` to the owner of `state_dir`, with the folders between it and `path`."""
+    owner = owner_of(state_dir)
+    give_back(path, owner)
+    if owner[0] != 0 and os.geteuid() == 0:
+        for folder in path.relative_to(state_dir).parents:
+            if folder != Path():
+                _chown(Path(state_dir) / folder, owner)
+
+
 def _chown(path: Path, owner: tuple[int, int]) -> None:
     try:
         os.chown(path, *owner, follow_symlinks=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,24 +18,32 @@ from typing import Any
 from coldsnap.artifact.canonical import dumps
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import fsync_dir, sha256_file, write_new
-from coldsnap_runtime import criu_rpc, fileset
+from coldsnap_runtime import criu_rpc, fileset, unit_expose
 from coldsnap_runtime.connections import outside_connections
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, collect, digested
 from coldsnap_runtime.namespaces import root_of
-from coldsnap_runtime.ownership import give_back, owner_of
+from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.process_table import stat as process_stat
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import CAPTURE_FILE, Capture, FileSetRecord, object_of
 from coldsnap_runtime.unit_init import is_private
-from coldsnap_runtime.unit_processes import file_uses, highest_pid, processes, working_folder
+from coldsnap_runtime.unit_processes import (
+    file_uses,
+    highest_pid,
+    holders,
+    processes,
+    working_folder,
+)
 from coldsnap_runtime.unit_record import GenerationPaths, ProcessRef, UnitRecord, UnitStore
 from coldsnap_runtime.unit_requests import CheckpointRequest
 
 _DUMP_SECONDS = 600.0
 _LEFT_OVER_SECONDS = 120.0
+_CLOSE_SECONDS = 3.0
+"""For the engine to close the connections whose clients are gone."""
 
 
 def checkpoint(
@@ -70,7 +79,7 @@ def checkpoint(
             error.where = error.where or f"unit {request.unit}"
         raise
     finally:
-        give_back(folder.parent, owner_of(context.state_dir))
+        give_back_below(folder.parent, context.state_dir)
     result["capture_dir"] = os.fspath(folder)
     return result
 
@@ -120,9 +129,12 @@ def _paused(
     except BaseException:
         _resume_after_failure(resume)
         raise
-    with timing.span("resume"):
-        resume()
-    return capture
+    else:
+        with timing.span("resume"):
+            resume()
+        return capture
+    finally:
+        unit_expose.go_on(work.record)
 
 
 def _resume_after_failure(resume: Callable[[], None]) -> None:
@@ -140,15 +152,21 @@ def _check_ready(work: _Work, request: CheckpointRequest) -> None:
             f"generation {work.record.generation} is {work.record.state}, not quiesced",
             remedy="quiesce it first (core.quiesce)",
         )
+    unit_expose.hold(work.record)
+    unit_expose.cut(work.record)  # the engine is drained: what is still open is idle
     open_ones = outside_connections(work.init.pid, work.record.root_pid)
+    deadline = time.monotonic() + _CLOSE_SECONDS
+    while open_ones and time.monotonic() < deadline:
+        time.sleep(0.02)
+        open_ones = outside_connections(work.init.pid, work.record.root_pid)
     if open_ones:
         raise ColdSnapError(
             "checkpoint.connections-open",
             f"{len(open_ones)} connection(s) of unit {request.unit} lead out of it",
             details=tuple(str(connection) for connection in open_ones[:20]),
             cause="a client is still connected, or the engine keeps a connection to a service",
-            remedy="let clients disconnect (the ports are held while quiesced), and switch off "
-            "what the engine reports to (telemetry, hubs)",
+            remedy="let clients disconnect, and switch off what the engine reports to (telemetry, "
+            "hubs)",
         )
 
 
@@ -246,7 +264,7 @@ def _digest_files(capture: Capture, work: _Work, context: Context) -> Capture:
     context.phase("hashing mapped files")
     files: list[MappedFile] = digested(capture.mapped_files, locate, cache)
     cache.save()
-    give_back(Path(context.path("library-digests.json")), owner_of(context.state_dir))
+    give_back_below(Path(context.path("library-digests.json")), context.state_dir)
     return capture.with_files(files)
 
 
@@ -301,7 +319,7 @@ def _died(work: _Work, error: ColdSnapError) -> ColdSnapError:
     """CRIU's error, or the reason behind it: the engine ended under the dump."""
     root = work.root / "proc" / str(work.record.root_pid)
     if process_stat(work.init.pid) is not None and work.init.is_alive and root.exists():
-        return error
+        return _explained(work, error)
     return ColdSnapError(
         "checkpoint.engine-died",
         "the engine ended while it was dumped",
@@ -309,6 +327,16 @@ def _died(work: _Work, error: ColdSnapError) -> ColdSnapError:
         remedy="see its log, launch it again, then capture again",
         changed=True,
     )
+
+
+def _explained(work: _Work, error: ColdSnapError) -> ColdSnapError:
+    """A ring is named by its holder: of it the kernel lets CRIU see nothing that it could tell."""
+    found = holders(work.init.pid, work.record.root_pid, "io_uring")
+    if found and error.code == "criu.dump-failed":
+        names = ", ".join(f"pid {process.pid} ({process.name})" for process in found)
+        error.cause = f"{names} holds an io_uring, which CRIU cannot save"
+        error.remedy = "launch the unit with io_uring: deny (the default)"
+    return error
 
 
 def _copy_failed(error: OSError, work: _Work) -> ColdSnapError:

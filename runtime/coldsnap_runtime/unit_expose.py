@@ -55,6 +55,26 @@ def withdraw(portmap: ProcessRef) -> None:
         kill_exact(portmap.pid, portmap.start, signal.SIGTERM)
 
 
+def hold(record: UnitRecord) -> None:
+    """Let new callers wait in the backlog; open connections go on. Ends after ten minutes."""
+    _tell(record, signal.SIGUSR1)
+
+
+def cut(record: UnitRecord) -> None:
+    """Close the connections that are open. For idle ones only: drain the engine before."""
+    _tell(record, signal.SIGHUP)
+
+
+def go_on(record: UnitRecord) -> None:
+    """End a hold; harmless without one."""
+    _tell(record, signal.SIGUSR2)
+
+
+def _tell(record: UnitRecord, number: signal.Signals) -> None:
+    if record.portmap is not None and record.portmap.is_alive:
+        kill_exact(record.portmap.pid, record.portmap.start, number)
+
+
 def _answer(record: UnitRecord, *, has_changed: bool) -> dict[str, Any]:
     ports = [
         {"name": p.name, "inner": p.inner, "host": p.host, "port": p.port} for p in record.ports

@@ -11,7 +11,7 @@ from typing import Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.installation import Installation
-from coldsnap_runtime.ownership import give_back, owner_of
+from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_init import (
     INSIDE_PACKAGES,
@@ -97,7 +97,7 @@ def start_generation(
         discard_generation(paths, init)
         raise
     finally:
-        give_back(store.unit_dir(record.unit), owner_of(context.state_dir))
+        give_back_below(store.unit_dir(record.unit), context.state_dir)
 
 
 def make_generation(

@@ -74,6 +74,16 @@ def file_uses(init_pid: int, pid: int) -> Iterator[FileUse]:
     yield from _opened(folder)
 
 
+def holders(init_pid: int, root_pid: int, kind: str) -> list[UnitProcess]:
+    """Processes that hold a descriptor whose name contains `kind` (``io_uring``)."""
+    proc = proc_of(init_pid)
+    return [
+        process
+        for process in processes(init_pid, root_pid)
+        if any(kind in target for _, target in _links(proc / str(process.pid) / "fd"))
+    ]
+
+
 def working_folder(init_pid: int, pid: int) -> str:
     return os.readlink(proc_of(init_pid) / str(pid) / "cwd")
 

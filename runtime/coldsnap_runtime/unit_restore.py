@@ -16,7 +16,7 @@ from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, check
 from coldsnap_runtime.namespaces import root_of
-from coldsnap_runtime.ownership import give_back, owner_of
+from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_init import (
@@ -61,7 +61,7 @@ def restore(
         error.where = error.where or f"unit {request.unit}"
         raise
     finally:
-        give_back(UnitStore(context.state_dir).unit_dir(request.unit), owner_of(context.state_dir))
+        give_back_below(UnitStore(context.state_dir).unit_dir(request.unit), context.state_dir)
 
 
 class _Restore:

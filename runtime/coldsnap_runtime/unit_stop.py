@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from coldsnap_runtime.context import Context
-from coldsnap_runtime.ownership import give_back, owner_of
+from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_expose import withdraw
 from coldsnap_runtime.unit_init import stop_init
@@ -41,7 +41,7 @@ def stop(request: GenerationRequest, context: Context, timing: Timing) -> dict[s
     if record.state != "stopped":
         changes |= {"state": "stopped", "since": time.time()}
     store.update(record, **changes)
-    give_back(paths.folder, owner_of(context.state_dir))
+    give_back_below(paths.folder, context.state_dir)
     return {"generation": record.generation, "was_live": was_live, "graceful": is_graceful}
 
 

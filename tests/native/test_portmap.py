@@ -227,6 +227,18 @@ def test_hold_makes_callers_wait_and_loses_none(portmap: Portmap, server: Server
             assert waiting.recv(5) == b"hello"
 
 
+def test_a_hold_that_nobody_ends_ends_by_itself(portmap_program: Path, server: Server) -> None:
+    options = ("--hold", "1", "--port", HOME, str(HOST_PORT), str(INNER_PORT))
+    portmap = Portmap(portmap_program, *options)
+    portmap.process.send_signal(signal.SIGUSR1)
+    time.sleep(0.1)
+    began = time.monotonic()
+    assert talk(b"x") == b"one x"
+    assert 0.5 < time.monotonic() - began < 4
+    assert server.count == 1
+    portmap.close()
+
+
 def test_hand_over_refuses_nobody(portmap_program: Path, server: Server) -> None:
     """Clients that connect all the time while one portmap replaces the other, five times."""
     del server

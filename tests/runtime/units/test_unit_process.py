@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -48,7 +47,9 @@ def test_nothing_is_left_after_a_stop(workplace: Workplace) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
     record = workplace.serve(workplace.script("counter.py", counter()))
     restored = workplace.restore(workplace.checkpoint(record)["capture_dir"])
-    namespaces = {os.readlink(f"/proc/{r.init.pid}/ns/pid") for r in (record, restored) if r.init}
+    namespaces = {
+        str(Path(f"/proc/{r.init.pid}/ns/pid").readlink()) for r in (record, restored) if r.init
+    }
     assert len(namespaces) == 2
     for each in (record, restored):
         workplace.stop(each)
@@ -63,11 +64,10 @@ def test_nothing_is_left_after_a_stop(workplace: Workplace) -> None:
 
 def _pid_namespaces() -> list[str]:
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    found.append(os.readlink(f"/proc/{name}/ns/pid"))
-            except OSError:
-                continue
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append(str((folder / "ns" / "pid").readlink()))
+        except OSError:
+            continue
     return found

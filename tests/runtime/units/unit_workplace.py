@@ -64,6 +64,7 @@ class Workplace:
     state_dir: Path
     installation: Installation
     events: list[dict[str, Any]] = field(default_factory=list)
+    quiesced_state: str = "quiesced"
 
     @property
     def store(self) -> UnitStore:
@@ -109,7 +110,7 @@ class Workplace:
         return get(dial(record.init.pid, port, 5.0), path)
 
     def checkpoint(self, record: UnitRecord, capture_id: str = "c1") -> dict[str, Any]:
-        quiesced = self.store.update(record, state="quiesced")
+        quiesced = self.store.update(record, state=self.quiesced_state)
 
         def resume() -> None:
             if self.store.load(record.unit, record.generation).is_live:
@@ -183,10 +184,12 @@ def build_native(folder: Path) -> Path:
     return folder
 
 
-def find_criu() -> Path | None:
-    """COLDSNAP_TEST_CRIU names a CRIU bundle's folder or its command."""
+def find_criu() -> Path:
+    """COLDSNAP_TEST_CRIU (a bundle's folder or a command), else what the product would take."""
     given = os.environ.get("COLDSNAP_TEST_CRIU")
     if not given:
-        return None
+        from coldsnap.store.criu import find_criu as find  # noqa: PLC0415
+
+        return find().command
     path = Path(given)
     return path / "criu" if path.is_dir() else path
