@@ -1,5 +1,6 @@
 """Copied into a runtime pack as its ``__main__.py``: ``python3 PACKDIR VERB ...``.
 
+Nothing but the pack and the standard library is imported, whatever else this interpreter has.
 Byte code is kept beside the state, never in the pack: a pack holds what its digest says.
 """
 
@@ -10,13 +11,26 @@ PACK = os.path.dirname(os.path.abspath(__file__))
 
 
 def prepare() -> None:
-    """Import from the pack alone, and compile into ``{state_dir}/pycache``."""
+    """Narrow the search for modules, and compile into ``{state_dir}/pycache``."""
     # PACK is {state_dir}/runtime/sha256/<hex> on a target.
-    sys.pycache_prefix = os.path.join(
-        os.path.dirname(os.path.dirname(os.path.dirname(PACK))), "pycache"
-    )
-    vendor = os.path.join(PACK, "vendor")
-    sys.path[:] = [PACK, vendor, *(path for path in sys.path if path not in (PACK, vendor, ""))]
+    state_dir = os.path.dirname(os.path.dirname(os.path.dirname(PACK)))
+    sys.pycache_prefix = os.path.join(state_dir, "pycache")
+    # An editable install of coldsnap in this interpreter looks for modules before sys.path does.
+    sys.meta_path[:] = [f for f in sys.meta_path if _module_of(f).startswith("_frozen_importlib")]
+    sys.path[:] = [PACK, os.path.join(PACK, "vendor"), *filter(_is_standard, sys.path)]
+    # The pack's protobuf is pure Python; another one's C part must not be mixed in.
+    os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
+
+
+def _module_of(finder: object) -> str:
+    is_class = isinstance(finder, type)
+    return finder.__module__ if is_class else type(finder).__module__
+
+
+def _is_standard(path: str) -> bool:
+    if "site-packages" in path or "dist-packages" in path:
+        return False
+    return path.startswith((sys.base_prefix + os.sep, sys.base_exec_prefix + os.sep))
 
 
 if __name__ == "__main__":

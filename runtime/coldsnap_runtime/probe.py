@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 PASSED, FAILED, UNSUPPORTED, UNQUALIFIED = "passed", "failed", "unsupported", "unqualified"
 MINIMUM_CRIU = (4, 1)
+_CRIU_FOR_SOCKETS = (4, 2)
 MINIMUM_KERNEL = (5, 9)
 MINIMUM_PYTHON = (3, 10)
 CAPABILITIES = {
@@ -65,6 +67,7 @@ _CRIU_NEEDS = (
     "seccomp",
     "pid-choice",
     "criu",
+    "criu.dump",
 )
 # The NVIDIA driver that each snapshot driver needs, and whether we could ever qualify it.
 _GPU_DRIVERS = {"c580": (580, True), "n580": (580, True), "n610": (610, False)}
@@ -74,6 +77,8 @@ class Options:
     def __init__(self, state_dir: str = "/var/lib/coldsnap", criu: str = "") -> None:
         self.state_dir = state_dir
         self.criu = criu
+        self.scratch = ""
+        """A folder for the time of the probes."""
 
 
 def passed(**evidence: Any) -> Feature:
@@ -250,6 +255,64 @@ def probe_criu(options: Options) -> Feature:
     return lacking(FAILED, reason, remedy, exit_status=checked.returncode, **evidence)
 
 
+def probe_criu_dump(options: Options) -> Feature:
+    """Dump a process that listens on a socket: a CRIU can pass its own check and fail at this."""
+    path = criu_path(options)
+    if not path:
+        return lacking(UNQUALIFIED, "there is no CRIU yet", "stage the runtime pack")
+    child = _start_listener()
+    folder = options.scratch
+    try:
+        done = _run([path, "dump", "-t", str(child), "-D", folder, "-o", "dump.log"])
+        text = _read(os.path.join(folder, "dump.log")) + done.stderr
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if done.returncode == 0:
+        return passed()
+    errors = [line for line in text.splitlines() if "Error (" in line and "rlimit" not in line]
+    first = re.sub(r"pid:? \d+", "pid", errors[0].strip()) if errors else _first_line(done)
+    reason = f"a trial dump fails: {first}"
+    remedy = "read CRIU's documentation on that error, or try another CRIU (COLDSNAP_CRIU)"
+    if _is_old_for_sockets(options):
+        remedy = "use CRIU 4.2 or newer: this kernel refuses what older ones ask of TCP sockets"
+    return lacking(FAILED, reason, remedy, errors=errors[:5])
+
+
+def _is_old_for_sockets(options: Options) -> bool:
+    """Kernels since 6.16 answer SO_PASSCRED on local and netlink sockets only."""
+    with socket.socket() as probe_socket:
+        try:
+            probe_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED)
+        except OSError:
+            found = re.search(r"Version: (\S+)", _run([criu_path(options), "--version"]).stdout)
+            return found is not None and _version(found.group(1)) < _CRIU_FOR_SOCKETS
+    return False
+
+
+def _start_listener() -> int:
+    """A small process with a listening socket, in a session of its own."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the probe
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        listener = socket.create_server(("127.0.0.1", 0))
+        os.write(writer, b"up")
+        keep = listener.fileno()
+        os.closerange(3, keep)
+        os.closerange(keep + 1, 4096)
+        time.sleep(3600)
+        os._exit(0)
+    os.close(writer)
+    os.read(reader, 2)
+    os.close(reader)
+    return child
+
+
 def criu_feature(name: str, without: str) -> Callable[[Options], Feature]:
     def probe(options: Options) -> Feature:
         path = criu_path(options)
@@ -365,17 +428,18 @@ PROBES: dict[str, Callable[[Options], Feature]] = {
     "seccomp": probe_seccomp,
     "pid-choice": probe_pid_choice,
     "criu": probe_criu,
+    "criu.dump": probe_criu_dump,
     "criu.lazy_pages": criu_feature("lazy_pages", "pages are restored at once instead"),
     "criu.mem_dirty_track": criu_feature("mem_dirty_track", "no incremental dumps"),
     "docker": probe_docker,
     "nvidia": probe_nvidia,
-    "cuda-checkpoint": probe_cuda_checkpoint,
+    "cuda-checkpoint-api": probe_cuda_checkpoint,
     "huge-pages": probe_huge_pages,
     "io-uring": probe_io_uring,
     "firewall": probe_firewall,
     "clock": probe_clock,
 }
-_DEADLINES = {"criu": 30.0, "nvidia": 30.0, "cuda-checkpoint": 30.0}
+_DEADLINES = {"criu": 30.0, "criu.dump": 30.0, "nvidia": 30.0, "cuda-checkpoint-api": 30.0}
 _DEADLINE = 10.0
 _SOME_PAST = 1_700_000_000
 _WANTED_PID = 77
@@ -387,9 +451,14 @@ _WANTED_PID = 77
 def profile(options: Options) -> dict[str, Any]:
     """All features, probed at the same time; see the module's text for their form."""
     started = time.time()
-    children = {name: _start(name, options) for name in PROBES}
-    features = {name: _collect(name, *child) for name, child in children.items()}
+    options.scratch = tempfile.mkdtemp(prefix="coldsnap-probe-")
+    try:
+        children = {name: _start(name, options) for name in PROBES}
+        features = {name: _collect(name, *child) for name, child in children.items()}
+    finally:
+        shutil.rmtree(options.scratch, ignore_errors=True)
     features["driver.criu"] = _driver(features, _CRIU_NEEDS)
+    features["criu-process-tree"] = features["driver.criu"]  # its name in artifacts
     for name, (major, is_tried) in _GPU_DRIVERS.items():
         features[f"driver.{name}"] = _gpu_driver(features, major, is_tried=is_tried)
     return {
@@ -446,7 +515,7 @@ def _driver(features: dict[str, Feature], needs: tuple[str, ...]) -> Feature:
 
 
 def _gpu_driver(features: dict[str, Feature], major: int, *, is_tried: bool) -> Feature:
-    answer = _driver(features, (*_CRIU_NEEDS, "nvidia", "cuda-checkpoint"))
+    answer = _driver(features, (*_CRIU_NEEDS, "nvidia", "cuda-checkpoint-api"))
     version = str(features["nvidia"]["evidence"].get("driver", ""))
     if features["nvidia"]["status"] != PASSED:
         return lacking(UNSUPPORTED, features["nvidia"]["reason"], features["nvidia"]["remedy"])

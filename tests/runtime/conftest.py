@@ -1,85 +1,57 @@
-"""Running the runtime from the outside: a process, JSON in, JSON lines out."""
+"""Fixtures for the runtime's tests from the outside."""
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DRIVER = Path(__file__).parent / "driver.py"
-
-
-@dataclass
-class Answer:
-    status: int
-    lines: list[dict[str, Any]]
-    stderr: str = ""
-
-    @property
-    def last(self) -> dict[str, Any]:
-        return self.lines[-1]
-
-    @property
-    def result(self) -> dict[str, Any]:
-        assert self.last.get("ok") is True, self.last
-        assert self.status == 0
-        return self.last["result"]
-
-    @property
-    def error(self) -> dict[str, Any]:
-        assert self.last.get("ok") is False, self.last
-        assert self.status == 1
-        return self.last["error"]
-
-    def messages(self, kind: str) -> list[str]:
-        return [line["message"] for line in self.lines if line.get("event") == kind]
-
-
-@dataclass
-class Runtime:
-    state: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def argv(self, *words: str) -> list[str]:
-        return [sys.executable, str(DRIVER), *words, "--state-dir", str(self.state)]
-
-    def start(self, *words: str, request: Any = None, **options: Any) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            self.argv(*words),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self._env(),
-            **options,
-        )
-        assert process.stdin is not None
-        data = request if isinstance(request, bytes) else json.dumps(request or {}).encode()
-        process.stdin.write(data)
-        process.stdin.close()
-        process.stdin = None
-        return process
-
-    def finish(self, process: subprocess.Popen[bytes], timeout: float = 30) -> Answer:
-        out, err = process.communicate(timeout=timeout)
-        assert b"Traceback" not in out + err, err.decode()
-        lines = [json.loads(line) for line in out.splitlines()]
-        return Answer(process.returncode, lines, err.decode())
-
-    def call(self, *words: str, request: Any = None, timeout: float = 30, **options: Any) -> Answer:
-        return self.finish(self.start(*words, request=request, **options), timeout)
-
-    def _env(self) -> dict[str, str]:
-        path = f"{ROOT / 'runtime'}:{ROOT}"
-        return {**os.environ, "PYTHONPATH": path, **self.environment}
+sys.path.insert(0, str(Path(__file__).parent))
+from runtime_target import ROOT, Host, Runtime, criu_command
 
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Runtime:
     return Runtime(tmp_path / "state")
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory) -> Path:
+    """The runtime pack as a user's host builds it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if not shutil.which("cmake") or not shutil.which("cc"):
+        pytest.skip("needs cmake and a C compiler for the native programs")
+    native = tmp_path_factory.mktemp("native")
+    for argv in (["-S", str(ROOT / "native"), "-B", str(native)], ["--build", str(native)]):
+        subprocess.run(["cmake", *argv], check=True, capture_output=True)
+    criu = criu_command()
+    code = "from coldsnap.store.runtime import build; import sys; print(build(sys.argv[1]).archive)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path_factory.mktemp("packs"))],
+        env={**os.environ, "COLDSNAP_NATIVE_DIR": str(native), "COLDSNAP_CRIU": str(criu)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture
+def host(archive: Path, tmp_path: Path):
+    state = tmp_path / "state"
+    pack = state / "runtime" / "sha256" / archive.stem
+    pack.mkdir(parents=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(pack, filter="data")
+    made = Host(state, pack=pack)
+    yield made
+    for number, row in made.generations().items():
+        if row["state"] not in ("stopped", "dead"):
+            made.unit("stop", generation=number, grace=0)

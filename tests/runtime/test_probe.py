@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from runtime_target import criu_command
 
 PROBE = Path(__file__).parents[2] / "runtime" / "coldsnap_runtime" / "probe.py"
 STATUSES = {"passed", "failed", "unsupported", "unqualified"}
@@ -125,8 +127,48 @@ def test_the_first_error_of_criu_check_is_the_reason(tmp_path):
     assert found["criu"]["remedy"]
 
 
+def test_a_criu_that_passes_its_check_and_cannot_dump_is_refused(tmp_path):
+    """Seen: CRIU 4.1.1 and TCP sockets on kernels since 6.16."""
+    script = (
+        "[ $1 = check ] && exit 0\n"
+        "[ $1 = dump ] || exit 1\n"
+        "echo '(00.1) Error (criu/util.c:1): rlimit: harmless' > $5/dump.log\n"
+        "echo '(00.2) Error (criu/sockets.c:628): opt: Operation not supported' >> $5/dump.log\n"
+        "exit 1"
+    )
+    found = features(alone("--criu", str(fake_criu(tmp_path, "4.1.1", script))))
+    assert found["criu"]["status"] == "passed"
+    assert "criu/sockets.c:628" in found["criu.dump"]["reason"]
+    assert found["driver.criu"]["status"] == "failed"
+    assert found["driver.criu"]["reason"].startswith("criu.dump: ")
+    if b"unsupported" in passcred():
+        assert "4.2 or newer" in found["criu.dump"]["remedy"]
+
+
+def passcred() -> bytes:
+    with socket.socket() as probe:
+        try:
+            probe.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED)
+        except OSError:
+            return b"unsupported"
+    return b""
+
+
+@pytest.mark.criu
+def test_a_real_criu_really_dumps():
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    criu = criu_command()
+    before = set(Path("/tmp").glob("coldsnap-probe-*"))
+    profile = alone("--criu", str(criu))
+    found = features(profile)
+    assert found["criu.dump"]["status"] == "passed", found["criu.dump"]
+    assert found["driver.criu"]["status"] == "passed", found["driver.criu"]
+    assert set(Path("/tmp").glob("coldsnap-probe-*")) == before, "nothing is left"
+
+
 def test_a_criu_that_hangs_is_given_up(tmp_path):
-    source = PROBE.read_text().replace('"criu": 30.0', '"criu": 0.7')
+    source = PROBE.read_text().replace("30.0", "0.7")
     path = fake_criu(tmp_path, "4.1.1", "sleep 600")
     (tmp_path / "probe.py").write_text(source.replace("_DEADLINE = 10.0", "_DEADLINE = 1.0"))
     done = subprocess.run(

@@ -1,0 +1,447 @@
+"""Units by their verbs alone: a real pack, real namespaces, real CRIU, a small real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from runtime_target import DIGEST, RESUME, Host, call
+
+pytestmark = pytest.mark.criu
+
+PLACED = {"name": "http", "inner": 8000, "host": "127.0.0.1", "port": 19301}
+
+
+def test_from_cold_to_captured_to_restored(host):
+    launched = host.launch().result
+    assert launched["generation"] == 1
+    assert host.states() == {1: "serving"}
+    recorded = host.accept().result
+    assert recorded["first_token_from"] == "launch"
+    assert recorded["first_token_seconds"] > 0
+
+    quiesced = host.quiesce().result
+    assert quiesced["answers"] == [{"kv_discarded": 4096}]
+    assert host.states() == {1: "quiesced"}
+    captured = host.checkpoint().result
+    assert host.states() == {1: "serving"}, "it serves on"
+    assert host.accept(recorded["answers"]).result["accepted"], "and answers as before"
+    roles = {item["role"] for item in captured["objects"]}
+    assert "criu-image" in roles
+    (pack,) = [item for item in captured["payloads"] if item["path"].endswith(".pack")]
+    assert pack["path"] == f"model-payloads/sha256/{pack['sha256'][7:]}.pack"
+
+    manifest = host.publish(captured)
+    request = {"store": str(host.state / "store"), "request_sha256": DIGEST}
+    assert host.call("store.resolve", request=request).result["manifest"] == manifest
+
+    restored = host.restore(manifest, ports=[PLACED])
+    assert restored.result["generation"] == 2
+    assert host.states() == {1: "serving", 2: "restored"}
+    assert host.hydrate(generation=2).result["bytes"] == len("seed-1")
+    again = host.accept(recorded["answers"], generation=2).result
+    assert again["first_token_from"] == "restore"
+    assert again["first_token_seconds"] < 30
+    assert host.states() == {1: "serving", 2: "serving"}
+    assert host.generations()[2]["artifact"] == manifest
+
+    host.unit("stop", generation=1, grace=1).ok()
+    exposed = host.unit("expose", generation=2).result
+    assert exposed["ports"][0]["port"] == 19301
+    with urllib.request.urlopen("http://127.0.0.1:19301/health", timeout=5) as answer:
+        assert json.load(answer)["ok"]
+
+
+def test_stopping_gives_back_the_image_folder_and_the_pin(host):
+    manifest, _ = host.captured()
+    host.restore(manifest).ok()
+    pins = host.state / "store" / "pins"
+    assert len(list(pins.glob("*.json"))) == 1
+    assert len(list((host.state / "images" / "u0").iterdir())) == 2
+    host.unit("stop", generation=2, grace=0).ok()
+    assert not list(pins.glob("*.json"))
+    assert not list((host.state / "images" / "u0").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_a_damaged_artifact_is_refused_by_the_files_name(host, damage):
+    manifest, _ = host.captured()
+    request = {"store": str(host.state / "store"), "ref": manifest}
+    objects = host.call("store.inspect", request=request).result["descriptor"]["capsule"]["objects"]
+    (pages,) = [item for item in objects if item["path"] == "images/pages-1.img"]
+    blob = host.state / "store" / "blobs" / "sha256" / pages["sha256"][7:]
+    data = bytearray(blob.read_bytes())
+    blob.chmod(0o600)
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+        blob.write_bytes(data)
+    elif damage == "cut":
+        blob.write_bytes(data[: -(1 << 12)])
+    else:
+        blob.unlink()
+    error = host.restore(manifest).error
+    assert error["code"] == ("store.blob-missing" if damage == "remove" else "store.blob-differs")
+    assert "images/pages-1.img" in error["message"]
+    assert host.states() == {1: "serving"}, "nothing was begun, the old one serves"
+    assert not list((host.state / "images" / "u0").iterdir())
+
+
+def test_an_engine_that_never_becomes_ready_is_ended_with_its_log(host):
+    ready = call("GET", "/nowhere", retry_seconds=1.0)
+    error = host.launch(ready=ready).error
+    assert error["code"] == "engine.not-ready"
+    assert "HTTP 404" in error["message"]
+    assert any("engine starts" in line for line in error["details"]), error["details"]
+    assert set(host.states().values()) == {"stopped"}
+
+
+def test_an_engine_that_dies_while_it_starts_is_seen_at_once(host):
+    request = host.launch_request()
+    code = "import sys; print('cannot load model: no such file', flush=True); sys.exit(7)"
+    request["launch"]["argv"] = [sys.executable, "-c", code]
+    begin = time.monotonic()
+    error = host.unit("launch", **request).error
+    assert time.monotonic() - begin < 10, "not the whole time-out"
+    assert error["code"] == "engine.died"
+    assert "exited with status 7" in error["message"]
+    assert any("cannot load model" in line for line in error["details"])
+
+
+def test_an_engine_that_dies_during_a_call_is_not_a_time_out(host):
+    host.launch().ok()
+    begin = time.monotonic()
+    error = host.ask("GET", "/die?status=3", timeout=30.0).error
+    assert time.monotonic() - begin < 5
+    assert error["code"] == "engine.died"
+    assert "exited with status 3" in error["message"]
+    assert any("told to die" in line for line in error["details"])
+    assert host.states() == {1: "dead"}
+    assert host.quiesce().error["code"] == "unit.not-running"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "part"),
+    [
+        ("/nowhere", {}, "HTTP 404"),
+        ("/hang", {"timeout": 0.5}, "no answer within 0.5 s"),
+        ("/drip", {"timeout": 0.5}, "no answer within 0.5 s"),
+        ("/garbage", {}, "BadStatusLine"),
+        ("/huge", {}, "longer than 16 MiB"),
+        ("/health", {"expect": {"nested": {"a": 2}}}, "2 at /nested/a"),
+        ("/health", {"expect": {"nested": {"c": 1}}}, "/nested/c"),
+        ("/health", {"port": "8001"}, "nothing listens"),
+    ],
+)
+def test_failed_calls_say_how(host, path, fields, part):
+    host.launch().ok()
+    error = host.ask("GET", path, **fields).error
+    assert error["code"] == "engine.call-failed"
+    assert part in error["message"]
+    assert host.states() == {1: "serving"}
+
+
+def test_calls_repeat_contain_and_fill_in(host):
+    host.launch().ok()
+    assert host.ask("GET", "/busy", retry_seconds=10.0).result["answers"] == [{"calls": 4}]
+    assert host.ask("GET", "/health", expect={"nested": {"b": [2]}}).result
+    body = {"a": ["{dir}/x"], "b": "{payload} {index}", "c": "{other}", "d": 1}
+    (echo,) = host.ask("POST", "/echo", body).result["answers"]
+    assert echo == {
+        "a": ["/run/coldsnap/unit/x"],
+        "b": "/run/coldsnap/unit/payload.pack /run/coldsnap/unit/payload.index.json",
+        "c": "{other}",
+        "d": 1,
+    }
+    assert host.ask("GET", "/health", port="grpc").error["code"] == "engine.unknown-port"
+
+
+def test_wrong_states_are_refused_by_name(host):
+    host.launch().ok()
+    error = host.checkpoint().error
+    assert error["code"] == "unit.wrong-state"
+    assert "is serving; checkpoint needs it quiesced" in error["message"]
+    assert host.unit("wake", calls=[]).result, "a unit that serves is awake: nothing to do"
+    host.unit("sleep", calls=[call("POST", "/sleep")]).ok()
+    assert host.states() == {1: "sleeping"}
+    assert host.accept().error["code"] == "unit.wrong-state"
+    assert host.quiesce().error["code"] == "unit.wrong-state"
+    host.unit("wake", calls=[call("POST", "/wake")]).ok()
+    assert host.accept().result
+    error = host.unit("resume", calls=[], generation=9).error
+    assert error["code"] == "unit.unknown"
+
+
+def test_a_failed_quiesce_puts_the_engine_back(host):
+    host.launch().ok()
+    before = host.accept().result["answers"]
+    calls = [call("POST", "/quiesce", {"dir": "{dir}"}), call("POST", "/nowhere")]
+    error = host.quiesce(calls=calls).error
+    assert error["code"] == "engine.call-failed"
+    assert "it serves again" in error["details"]
+    assert error["changed"] is False
+    assert host.states() == {1: "serving"}
+    assert host.accept(before).result["accepted"]
+
+
+def test_a_cancelled_quiesce_puts_the_engine_back(host):
+    host.launch().ok()
+    before = host.accept().result["answers"]
+    request = {
+        "calls": [call("POST", "/quiesce", {"dir": "{dir}"}), call("GET", "/hang", timeout=600.0)],
+        "undo": [RESUME],
+        "hold": 600.0,
+    }
+    process = host.begin("quiesce", "j1", **request)
+    log = host.state / "units" / "u0" / "1" / "control" / "engine.log"
+    wait_for(lambda: "POST /quiesce" in log.read_text())
+    host.call("job", "cancel", "j1")
+    assert host.finish(process).error["code"] == "run.cancelled"
+    assert host.accept(before).result["accepted"]
+
+
+def wait_for(condition, seconds=15.0):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+    return value
+
+
+def test_the_watchdog_resumes_a_unit_that_was_forgotten(host):
+    host.launch().ok()
+    before = host.accept().result["answers"]
+    host.quiesce(hold=1.0).ok()
+    assert host.states() == {1: "quiesced"}
+    wait_for(lambda: host.states() == {1: "serving"}, 10)
+    assert host.accept(before).result["accepted"]
+    assert host.checkpoint().error["code"] == "unit.wrong-state"
+
+
+def test_the_watchdog_survives_the_verb_that_started_it(host):
+    """kill -9 in the middle of the calls: the engine is drained, and nobody would come back."""
+    host.launch().ok()
+    before = host.accept().result["answers"]
+    request = {
+        "calls": [call("POST", "/quiesce", {"dir": "{dir}"}), call("GET", "/hang", timeout=600.0)],
+        "undo": [RESUME],
+        "hold": 2.0,
+    }
+    process = host.begin("quiesce", "j1", **request)
+    job = host.state / "jobs" / "j1" / "job.json"
+    wait_for(job.exists)
+    log = host.state / "units" / "u0" / "1" / "control" / "engine.log"
+    wait_for(lambda: "GET /hang" in log.read_text() or "POST /quiesce" in log.read_text())
+    time.sleep(0.2)
+    os.kill(json.loads(job.read_text())["pid"], signal.SIGKILL)
+    process.kill()
+    process.wait()
+    wait_for(lambda: "resumed" in read(host.state / "units" / "u0" / "1" / "hold.log"), 15)
+    assert host.accept(before).result["accepted"]
+
+
+def read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_resume_dismisses_the_watchdog(host):
+    host.launch().ok()
+    host.quiesce(hold=600.0).ok()
+    wait_for(lambda: len(watchdogs(host)) == 1)
+    host.quiesce(hold=600.0).ok()
+    wait_for(lambda: len(watchdogs(host)) == 1)
+    host.unit("resume", calls=[RESUME]).ok()
+    wait_for(lambda: not watchdogs(host))
+
+
+def watchdogs(host: Host) -> list[int]:
+    """Processes whose stderr is a watchdog's log of this host."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            log = (folder / "fd" / "2").readlink()
+        except OSError:
+            continue
+        if log.name == "hold.log" and log.is_relative_to(host.state):
+            found.append(int(folder.name))
+    return found
+
+
+def test_another_runs_lease_protects_a_unit(host):
+    host.launch().ok()
+    host.call("lease", "acquire", request={"unit": "u0", "run": "run-1", "ttl": 60.0})
+    host.run = "run-2"
+    for answer in (
+        host.quiesce(),
+        host.checkpoint(),
+        host.launch(),
+        host.accept(),
+        host.unit("stop", grace=0),
+        host.unit("expose"),
+    ):
+        assert answer.error["code"] == "lease.lost"
+        assert "run-1 holds it" in answer.error["cause"]
+    host.run = "run-1"
+    assert host.states() == {1: "serving"}
+    assert host.unit("stop", grace=0).result
+
+
+def test_two_verbs_on_one_unit_never_overlap(host):
+    host.launch().ok()
+    slow = host.begin("call", calls=[call("GET", "/hang", timeout=7.0)])
+    time.sleep(0.5)
+    begin = time.monotonic()
+    error = host.ask("GET", "/health").error
+    assert error["code"] == "lease.busy"
+    assert time.monotonic() - begin >= 4
+    request = {"unit": "u0", "run": "run-2", "ttl": 60.0}
+    held = host.call("lease", "acquire", request={"unit": "u0", "run": "run-1", "ttl": 1.0})
+    assert held.result
+    time.sleep(1.1)
+    error = host.call("lease", "acquire", request=request).error
+    assert error["code"] == "lease.held", "the lease ran out, but its verb is at work"
+    host.finish(slow)
+    assert host.call("lease", "acquire", request=request).result
+
+
+def test_an_answer_that_differs_is_shown_where(host):
+    host.launch().ok()
+    good = host.accept().result["answers"]
+    assert host.accept(good).result["accepted"]
+    token = json.loads(json.dumps(good))
+    token[1]["tokens"][3] = " zzzz"
+    error = host.accept(token).error
+    assert error["code"] == "accept.differs"
+    assert "prompt 1 ('two'): token 3 differs" in error["message"]
+    assert error["details"][0] == "expected token ' zzzz'"
+    logprob = json.loads(json.dumps(good))
+    logprob[0]["logprobs"][2] -= 1e-6
+    error = host.accept(logprob).error
+    assert "log-probability of token 2" in error["message"]
+    assert host.accept(logprob, tolerance=1e-5).result["accepted"]
+    shorter = json.loads(json.dumps(good))
+    shorter[0]["tokens"].pop()
+    assert "lengths differ" in host.accept(shorter).error["message"]
+    other = json.loads(json.dumps(good))
+    other[0]["prompt"] = "another"
+    assert "not the one recorded" in host.accept(other).error["message"]
+    assert "recorded" in host.accept(good[:1]).error["message"]
+
+
+def test_an_engine_without_streaming_is_asked_for_one_token(host):
+    host.launch().ok()
+    host.ask("POST", "/fail", {"name": "stream"}).ok()
+    assert host.accept().result["first_token_method"] == "one-token"
+
+
+def test_the_first_token_counts_from_the_given_start(host):
+    host.launch().ok()
+    t0 = time.clock_gettime(time.CLOCK_BOOTTIME) - 100
+    answer = host.accept(t0_boottime=t0).result
+    assert 100 < answer["first_token_seconds"] < 130
+    assert answer["first_token_from"] == "t0_boottime"
+    assert answer["first_token_method"] == "stream"
+
+
+def test_a_dump_that_finds_no_room_leaves_the_engine_serving(host):
+    host.launch().ok()
+    before = host.accept().result["answers"]
+    host.quiesce().ok()
+    captures = host.state / "captures"
+    captures.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(captures)], check=True)
+    try:
+        error = host.checkpoint().error
+    finally:
+        subprocess.run(["umount", "-l", str(captures)], check=True)
+    assert "No space left" in json.dumps(error) or error["code"] == "file.disk-full", error
+    assert "the engine serves again" in error["details"]
+    assert host.states() == {1: "serving"}
+    assert host.accept(before).result["accepted"]
+
+
+def test_a_launch_that_was_killed_is_done_again_under_its_id(host):
+    request = host.launch_request(argv=("5",))
+    process = host.begin("launch", "j1", **request)
+    wait_for(lambda: host.states() == {1: "starting"})
+    job = json.loads((host.state / "jobs" / "j1" / "job.json").read_text())
+    os.kill(job["pid"], signal.SIGKILL)
+    assert host.finish(process).error["code"] == "job.dead"
+    again = host.unit("launch", "j1", **request)
+    assert again.result["generation"] == 2
+    assert host.states() == {1: "stopped", 2: "serving"}, "the half-started one is gone"
+
+
+def test_a_cancelled_launch_leaves_nothing(host):
+    process = host.begin("launch", "j1", **host.launch_request(argv=("60",)))
+    wait_for(lambda: host.states() == {1: "starting"})
+    host.call("job", "cancel", "j1")
+    assert host.finish(process).error["code"] == "run.cancelled"
+    assert host.states() == {1: "stopped"}
+
+
+def test_pack_verify_and_gc(host):
+    verified = host.call("pack.verify", request={"expect": host.pack.name}).result
+    assert verified["digest"] == f"sha256:{host.pack.name}"
+    assert host.call("pack.verify", request={"expect": "0" * 64}).error["code"] == "pack.wrong"
+    old = host.pack.parent / ("a" * 64)
+    used = host.pack.parent / ("b" * 64)
+    for folder in (old, used, host.pack.parent / ("c" * 64 + ".new")):
+        folder.mkdir()
+    result = host.call("pack.gc", request={"keep": ["sha256:" + "b" * 64]}).result
+    assert result == {"removed": ["a" * 64], "kept": sorted(["b" * 64, host.pack.name])}
+    assert sorted(p.name for p in host.pack.parent.iterdir()) == sorted(["b" * 64, host.pack.name])
+    (host.pack / "coldsnap_runtime" / "verbs.py").open("a").write("# changed\n")
+    error = host.call("pack.verify").error
+    assert error["code"] == "pack.differs"
+    assert "coldsnap_runtime/verbs.py" in error["details"][0]
+
+
+def test_byte_code_is_kept_outside_the_pack_and_verify_removes_what_is_inside(host):
+    planted = host.pack / "coldsnap_runtime" / "__pycache__"
+    planted.mkdir()
+    host.call("pack.verify").ok()
+    assert not planted.exists()
+    host.call("verbs").ok()
+    # The interpreter compiles the file that it is given before that can say anything.
+    assert [path.name[:9] for path in host.pack.rglob("*.pyc")] in ([], ["__main__."])
+    assert list((host.state / "pycache").rglob("*.pyc"))
+
+
+def test_store_verbs_on_a_host_without_a_store(host):
+    store = str(host.state / "nothing")
+    request = {"store": store, "ref": "x"}
+    assert host.call("store.resolve", request=request).result["manifest"] is None
+    assert host.call("store.list", request={"store": store}).result == {"artifacts": []}
+    collected = host.call("store.collect", request={"store": store, "keep": 1}).result
+    assert collected["removed"] == []
+    has = host.call("store.has", request={"store": store, "digests": [DIGEST]}).result
+    assert has == {"present": [], "missing": [DIGEST]}
+    assert host.call("store.inspect", request=request).error["code"] == "store.missing"
+    both = {"store": store, "ref": "x", "request_sha256": DIGEST}
+    assert host.call("store.resolve", request=both).error["code"] == "request.invalid"
+
+
+def test_store_tag_verify_delete_collect(host):
+    manifest, _ = host.captured()
+    base = {"store": str(host.state / "store")}
+    verified = host.call("store.verify", request={**base, "ref": "tiny"}).result
+    assert verified["manifest"] == manifest
+    assert verified["bytes_hashed"] == verified["bytes"]
+    host.call("store.tag", request={**base, "tags": ["best"], "manifest": manifest}).ok()
+    (row,) = host.call("store.list", request=base).result["artifacts"]
+    assert sorted(row["tags"]) == ["best", "tiny"]
+    host.call("store.tag", request={**base, "tags": ["best"], "manifest": None}).ok()
+    host.call("store.delete", request={**base, "ref": "tiny"}).ok()
+    request = {**base, "keep": 5, "dry_run": True}
+    planned = host.call("store.collect", request=request).result
+    collected = host.call("store.collect", request={**base, "keep": 5}).result
+    assert collected["bytes"] == planned["bytes"] > 0
+    assert not list((host.state / "captures").glob("*/*")), "published captures go too"
+    assert host.call("store.resolve", request={**base, "ref": manifest}).result["manifest"] is None
