@@ -44,6 +44,9 @@ class Survey:
         self._unreachable = unreachable
         self._specs: dict[InstanceKey, Spec] = {}
         self._asked: set[InstanceKey] = set()
+        self._waits: dict[InstanceKey, str] = {}
+        """Instance -> the step whose outputs it cannot be rendered without."""
+        self._passed: set[str] = set()
         self._crashes = Crashes()
 
     def run(self) -> list[InstancePreview]:
@@ -59,6 +62,7 @@ class Survey:
                 self._fetch(self._expansion.steps[position:], group)
                 for part in pool.map(self._look_at_all, _parts(group.instances)):
                     previews += part
+                self._passed.add(group.node.id)
         return previews
 
     def _fetch(self, groups: Sequence[StepInstances], first: StepInstances) -> None:
@@ -68,7 +72,8 @@ class Survey:
         requests: dict[str, list[FactRequest]] = {}
         for group in groups:
             for instance in group.instances:
-                if not self._is_asked(instance):
+                waits = self._waits.get(instance.key)
+                if not self._is_asked(instance) and (waits is None or waits in self._passed):
                     reads = self._reads(instance)
                     if reads and instance.key.host:
                         requests.setdefault(instance.key.host, []).extend(reads)
@@ -88,8 +93,11 @@ class Survey:
                 spec = self._spec(instance)
                 with self._crashes.told(instance):
                     reads = instance.step.reads(spec, self._contexts.for_preview(instance))
-        except UnknownOutput:
-            return ()
+        except UnknownOutput as unknown:
+            if unknown.step not in self._passed:
+                self._waits[instance.key] = unknown.step
+                return ()
+            reads = ()  # that step has something to do: known after apply
         except ColdSnapError:
             reads = ()  # found again, and reported, when the instance is looked at
         self._asked.add(instance.key)
