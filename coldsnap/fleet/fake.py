@@ -13,6 +13,9 @@ from coldsnap.fleet.entries import FakeAnswer, FakeAnswers, HostEntry
 from coldsnap.sdk.host import FactRequest, JobEvent, OperationRequest, OperationResult
 
 
+ANY = "*"
+
+
 class FakeHost:
     """Implements `coldsnap.sdk.host.Host`; `operations` and `uploads` tell what was asked."""
 
@@ -112,9 +115,11 @@ class FakeHost:
 
 
 def _fits(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether `given` has all that `wanted` has, in objects inside it too."""
+    """Whether `given` has all that `wanted` has, in objects inside it too; ``*`` is any value."""
     for name, value in wanted.items():
         found = given.get(name)
+        if value == ANY and name in given:
+            continue
         if isinstance(value, Mapping) and isinstance(found, Mapping):
             if not _fits(value, found):
                 return False

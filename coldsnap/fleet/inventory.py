@@ -77,7 +77,7 @@ class DockerHost(Spec):
 class CannedAnswer(Spec):
     fact: Reference
     args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Only for questions whose arguments contain these."""
+    """Only for questions whose arguments contain these; ``*`` stands for any value."""
     value: JsonValue
 
 
