@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _GRACE = 30.0
 """Seconds a cancelled job has for undoing."""
+_START_SECONDS = 1.5
 _KEEP = 7 * 86400.0
 """Seconds a finished job is kept by default."""
 
@@ -34,8 +35,9 @@ def cancel(arguments: Arguments) -> dict[str, Any]:
         ColdSnapError: ``job.stuck`` when processes of it cannot even be killed.
     """
     job = job_of(arguments)
-    if job.state() != RUNNING:
-        return {"state": job.state(), "cancelled": False, "killed": []}
+    state = _await_start(job)
+    if state != RUNNING:
+        return {"state": state, "cancelled": False, "killed": []}
     pid, start = job.process()
     descriptor = process_table.open_pidfd(pid, start)
     if descriptor is not None:
@@ -48,6 +50,14 @@ def cancel(arguments: Arguments) -> dict[str, Any]:
     except TimeoutError as error:
         raise ColdSnapError("job.stuck", f"job {job.identity} cannot be ended: {error}") from None
     return {"state": job.state(), "cancelled": True, "killed": killed}
+
+
+def _await_start(job: Job) -> str:
+    """The state; a job whose caller is just starting it is waited for, not missed."""
+    deadline = time.monotonic() + _START_SECONDS
+    while (state := job.state()) == ABSENT and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return state
 
 
 def list_jobs(arguments: Arguments) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact import files
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import process_table
+from coldsnap_runtime.state_ownership import give_back_state
 
 if TYPE_CHECKING:
     from coldsnap_runtime.job_state import Job
@@ -72,6 +73,9 @@ class JobRun:
             _unlink(self.job.path("reserve"))
             self._store(line)
         _unlink(self.job.path("reserve"))
+        with contextlib.suppress(OSError):
+            state_dir = os.path.dirname(os.path.dirname(self.job.folder))
+            give_back_state(state_dir, self.job.identity)
         return 0 if line.get("ok") is True else 1
 
     def _store(self, line: dict[str, Any]) -> None:

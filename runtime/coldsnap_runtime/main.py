@@ -74,6 +74,8 @@ def _run_verb(arguments: Arguments) -> int:
         signal.signal(signal.SIGTERM, _end_caller)
         context = Context(arguments.state_dir, _pack(), write_line)
         line = _result_line(verb, request, context)
+        if verb.mutating:
+            _give_back(arguments.state_dir)
         write_line(line)
         return 0 if line["ok"] else 1
     if not verb.mutating:
@@ -114,6 +116,13 @@ def _result_line(verb: Verb, request: dict[str, Any], context: Context) -> dict[
         return failure(_explained(error, context.state_dir))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _give_back(state_dir: str) -> None:
+    from coldsnap_runtime.state_ownership import give_back_state  # noqa: PLC0415  (start-up time)
+
+    with contextlib.suppress(OSError):
+        give_back_state(state_dir)
 
 
 def _cancel_on_signal(context: Context) -> None:

@@ -15,6 +15,7 @@ def prepare() -> None:
     # PACK is {state_dir}/runtime/sha256/<hex> on a target.
     state_dir = os.path.dirname(os.path.dirname(os.path.dirname(PACK)))
     sys.pycache_prefix = os.path.join(state_dir, "pycache")
+    sys.dont_write_bytecode = False  # into our own folder, whatever the caller's environment says
     # An editable install of coldsnap in this interpreter looks for modules before sys.path does.
     sys.meta_path[:] = [f for f in sys.meta_path if _module_of(f).startswith("_frozen_importlib")]
     sys.path[:] = [PACK, os.path.join(PACK, "vendor"), *filter(_is_standard, sys.path)]

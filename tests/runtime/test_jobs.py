@@ -190,6 +190,25 @@ def test_cancel_kills_the_whole_session_after_the_grace(runtime, marks):
     assert runtime.finish(caller).error["code"] == "job.dead"
 
 
+def test_a_cancel_that_overtakes_the_start_is_not_lost(runtime, marks):
+    cancel = runtime.start("job", "cancel", "j1")
+    time.sleep(0.3)
+    caller = runtime.start("test.work", "--job", "j1", request={"marks": str(marks), "steps": 900})
+    assert runtime.finish(cancel).result["cancelled"] is True
+    assert runtime.finish(caller).error["code"] == "run.cancelled"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving files back needs root")
+def test_what_root_wrote_below_a_users_folder_is_given_back(runtime, marks):
+    runtime.state.mkdir()
+    os.chown(runtime.state, 65534, 65534)
+    runtime.call("test.work", "--job", "j1", request={"marks": str(marks), "steps": 0}).ok()
+    runtime.call("lease", "acquire", request={"unit": "u0", "run": "r"}).ok()
+    assert runtime.call("test.work", request={"marks": str(marks), "fail_times": 99}).error
+    strays = [path for path in runtime.state.rglob("*") if path.stat().st_uid != 65534]
+    assert not strays
+
+
 def test_a_second_cancel_does_not_interrupt_the_undoing(runtime, marks):
     request = {"marks": str(marks), "steps": 900, "undo": 0.5}
     caller = runtime.start("test.work", "--job", "j1", request=request)
