@@ -90,7 +90,7 @@ def _explain(document: Document, found: Any, problems: Problems) -> None:
             "inventory.unknown-field",
             f"unknown field {shown(name)} in {_owner(path[:-1])}",
             document.source(path, key=True),
-            remedy=hint(name, _fields(location)),
+            remedy=_elsewhere(name) or hint(name, _fields(location)),
         )
     elif kind in ("missing", "union_tag_not_found"):
         lacking = "connector" if kind == "union_tag_not_found" else name
@@ -135,6 +135,12 @@ def _fields(location: tuple[Any, ...]) -> Iterable[str]:
     if location[:1] == ("groups",):
         model = GroupSpec
     return model.model_fields
+
+
+def _elsewhere(name: str) -> str:
+    """Said of a field that another connector has."""
+    owners = [connector for connector, model in HOST_TYPES.items() if name in model.model_fields]
+    return f"{name} is a field of {', '.join(owners)}" if owners else ""
 
 
 def _owner(path: tuple[Any, ...]) -> str:

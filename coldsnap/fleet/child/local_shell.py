@@ -11,12 +11,16 @@ from typing import Any
 
 import gevent
 from gevent.event import AsyncResult
+from gevent.monkey import get_original
 from gevent.os import make_nonblocking, nb_read, nb_write
 
 from coldsnap.fleet.child.output import Sink
 from coldsnap.fleet.child.shells import DRAIN_SECONDS, KILL_GRACE, Command, discard, kill_script
 
 _CHUNK = 1 << 16
+# gevent's close waits for the next turn of its loop, which a reader that waits for the end of its
+# input would never let come.
+_close: Callable[[int], None] = get_original("os", "close")
 
 
 class LocalShell:
@@ -63,7 +67,7 @@ class Process:
             self._spawn(command.text, (in_read, out_write, err_write))
         finally:
             for descriptor in (in_read, out_write, err_write):
-                os.close(descriptor)
+                _close(descriptor)
         self._start(_copy, out_read, command.stdout)
         self._start(_copy, err_read, command.stderr)
         if command.stdin:
@@ -92,7 +96,7 @@ class Process:
         self._watcher.stop()
         self._watcher.close()
         for descriptor in self._open:
-            os.close(descriptor)
+            _close(descriptor)
 
     def _feed(self, descriptor: int, data: bytes) -> None:
         make_nonblocking(descriptor)
@@ -103,7 +107,7 @@ class Process:
         except BrokenPipeError:
             pass  # the command ended without reading everything, as it may
         self._open.discard(descriptor)
-        os.close(descriptor)
+        _close(descriptor)
 
 
 def _null() -> int:
