@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import StringIO
@@ -25,6 +26,7 @@ from coldsnap.plan.document import MAX_DEPTH, MAX_NODES, Node, source_at
 from coldsnap.plan.problems import shown
 from coldsnap.plan.scalars import STANDARD_TAGS, TAG, plain, tagged
 
+_LONG_TAG = re.compile(r"(?<![^\s,\[{])!\S{256}")
 _QUOTE = 'quote expressions: key: "{{ vars.name }}"'
 
 
@@ -35,6 +37,7 @@ def compose(text: str, lines: Sequence[str], file: str) -> Node:
         ColdSnapError: see `coldsnap.plan.document.parse_document`.
     """
     composer = _Composer(lines, file)
+    composer.check_tags(text)
     try:
         for event in YAML(typ="safe", pure=True).parse(StringIO(text)):
             composer.take(event)
@@ -81,6 +84,14 @@ class _Composer:
         elif isinstance(event, DocumentStartEvent):
             self.start(event)
 
+    def check_tags(self, text: str) -> None:
+        """Refuse long tags, which ruamel reads in quadratic time."""
+        found = _LONG_TAG.search(text)
+        if found:
+            before = text[: found.start()]
+            place = (before.count("\n"), found.start() - (before.rfind("\n") + 1))
+            self.fail("plan.unknown-tag", "this tag is too long", place, "remove it")
+
     def start(self, event: DocumentStartEvent) -> None:
         self.documents += 1
         place = _start(event)
@@ -112,7 +123,7 @@ class _Composer:
         """Add a finished node to the collection around it."""
         self.count += 1
         if self.count > MAX_NODES:
-            self.fail("plan.too-large", f"more than {MAX_NODES:,} values", _start(event))
+            self.too_many(event)
         if anchor is not None:
             self.anchors[anchor] = node
         if not self.stack:
@@ -125,12 +136,14 @@ class _Composer:
             around.key = self.key(node, around.node)
             return
         else:
+            if node.value is None and (node.line, node.column) == (node.end_line, node.end_column):
+                _take_place(node, around.key)
             around.node.value[around.key.value] = node
             around.node.keys[around.key.value] = around.key
             around.key = None
         around.node.size += node.size
         if around.node.size > MAX_NODES:
-            self.bomb(event)
+            self.too_many(event)
 
     def key(self, node: Node, around: Node) -> Node:
         place = (node.line, node.column)
@@ -189,7 +202,9 @@ class _Composer:
             "plans hold plain values; remove the tag",
         )
 
-    def bomb(self, event: Any) -> NoReturn:
+    def too_many(self, event: Any) -> NoReturn:
+        if self.count > MAX_NODES or not self.anchors:
+            self.fail("plan.too-large", f"more than {MAX_NODES:,} values", _start(event))
         self.fail(
             "plan.yaml-bomb",
             f"aliases expand to more than {MAX_NODES:,} values",
@@ -224,6 +239,12 @@ class _Composer:
     ) -> NoReturn:
         source: Source = source_at(self.file, self.lines, *place, end or (place[0], place[1] + 1))
         raise ColdSnapError(code, message, source=source, remedy=remedy)
+
+
+def _take_place(node: Node, key: Node) -> None:
+    """An empty value stands nowhere: it is shown at its key."""
+    node.line, node.column = key.line, key.column
+    node.end_line, node.end_column = key.end_line, key.end_column
 
 
 def _start(event: Any) -> tuple[int, int]:

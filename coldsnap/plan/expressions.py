@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from jinja2 import TemplateError, Undefined, nodes
 
-from coldsnap.artifact import canonical
-from coldsnap.artifact.errors import ColdSnapError, Source
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.plan.problems import near, shown
 from coldsnap.plan.sandbox import ENVIRONMENT, FILTERS, TESTS, lookup
+from coldsnap.plan.values import ExpressionError, as_json, as_text
 
 ROOTS = frozenset({"vars", "inputs", "steps", "model", "plan", "host", "unit"})
 MAX_EXPRESSION = 2000
@@ -45,18 +45,6 @@ _REFUSED: dict[type[nodes.Node], tuple[str, str]] = {
     nodes.Concat: ("~ operators", "join texts by +, or write {{ a }}{{ b }}"),
     nodes.Slice: ("slices", ""),
 }
-
-
-class ExpressionError(Exception):
-    """What is wrong with an expression, before its place is known."""
-
-    def __init__(self, code: str, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.code, self.message, self.remedy = code, message, remedy
-        self.path: tuple[str | int, ...] = ()
-        """Where in the value it was, set on the way out."""
-        self.source: Source | None = None
-        """Set where the place is known better than by whoever reports it."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +209,8 @@ def parse_expression(text: str) -> Expression:
         tree = ENVIRONMENT.parse_value(source)
         refs = tuple(_references(tree))
     except (TemplateError, RecursionError, ValueError, MemoryError) as error:
-        reason = str(error)[:200] or "nested too deeply"
+        reason = getattr(error, "message", None) or str(error) or "nested too deeply"
+        reason = " ".join(reason.split())[:200]
         raise ExpressionError("plan.expression", f"{shown(text)}: {reason}") from error
     return Expression(text, refs, is_dotted=False, source=source)
 
@@ -277,33 +266,3 @@ def _chain(tree: nodes.Node) -> Ref | None:
             return tuple(reversed(parts))
         else:
             return None
-
-
-def as_json(value: Any, text: str = "") -> Any:
-    """`value` as plain JSON data.
-
-    Raises:
-        ExpressionError: if it is undefined or not data.
-    """
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return str(value) if isinstance(value, str) else value
-    if isinstance(value, Undefined):
-        raise ExpressionError("plan.undefined-value", f"{shown(text)} is not defined")
-    if isinstance(value, Mapping):
-        return {str(key): as_json(value[key], text) for key in value}
-    if isinstance(value, (list, tuple)):
-        return [as_json(item, text) for item in value]
-    raise ExpressionError("plan.expression", f"{shown(text)} is not a value")
-
-
-def as_text(value: Any) -> str:
-    """How a value reads inside a text."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        raise ExpressionError("plan.expression", "a value inside a text is null")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return str(value)
-    return canonical.dumps(value)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from coldsnap.plan.expressions import ExpressionError, Ref, parse_condition, parse_text
+from coldsnap.plan.expressions import Ref, parse_condition, parse_text
 from coldsnap.plan.model import Frame
 from coldsnap.plan.problems import shown
 from coldsnap.plan.report import dotted
+from coldsnap.plan.values import ExpressionError
 from coldsnap.plan.variables import check_value
 
 OutputsOf: TypeAlias = Callable[[str], Mapping[str, Any] | None]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from coldsnap.artifact.errors import Source
 from coldsnap.plan.document import Document
-from coldsnap.plan.expressions import ExpressionError, parse_text
+from coldsnap.plan.expressions import parse_text
 from coldsnap.plan.frames import Scope, fill, is_static
 from coldsnap.plan.language import DEFAULT_STORE
 from coldsnap.plan.model import Driver, Frame
@@ -22,6 +22,7 @@ from coldsnap.plan.static_fields import sources_below
 from coldsnap.plan.topology import check_topology, complete
 from coldsnap.plan.unit_rules import with_texts
 from coldsnap.plan.validation import check_typed
+from coldsnap.plan.values import ExpressionError
 from coldsnap.sdk.spec import Spec
 from coldsnap.sdk.topology import Group, Model, Service, Topology, Unit, Worker
 
@@ -133,6 +134,8 @@ class HeadReader:
         self._visible = Visible(self._visible.variables, None, {}, has_model=head.model is not None)
         known = len(self._problems.found)
         raw = [self._unit(index, unit) for index, unit in enumerate(self._data.get("units", ({},)))]
+        if len(self._problems.found) > known:
+            return head
         units = [
             self._typed(Unit, _closed(unit), ("units", index)) for index, unit in enumerate(raw)
         ]
@@ -175,15 +178,15 @@ class HeadReader:
         if not isinstance(raw, str):
             return raw
         may_be_open = any(_matches(inside, form) for form in _OPEN_TEXT)
-        reader = Reader(
-            f"unit {path[1]}" if may_be_open else "", static="" if may_be_open else str(inside[0])
-        )
+        name = self._document.node((*path[:2], "id"))
+        label = f"unit {shown(name.value) if name else 'u0'}"
+        reader = Reader(label, static="" if may_be_open else dotted(inside))
         if not self._check(raw, path, reader):
             return raw
         return raw if not is_static(raw, self._frame) else self._fill(raw, path)
 
     def _static(self, path: tuple[str | int, ...], raw: Any) -> Any:
-        reader = Reader(shown(dotted(path)), static=dotted(path))
+        reader = Reader("the plan", static=dotted(path))
         return self._fill(raw, path) if self._check(raw, path, reader) else None
 
     def _check(self, raw: Any, path: tuple[str | int, ...], reader: Reader) -> bool:

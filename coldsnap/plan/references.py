@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from coldsnap.artifact.errors import Source
-from coldsnap.plan.expressions import ExpressionError, Ref
+from coldsnap.plan.expressions import Ref
 from coldsnap.plan.frames import DYNAMIC, condition_references, references
 from coldsnap.plan.problems import Problems, hint, shown
+from coldsnap.plan.values import ExpressionError
 from coldsnap.sdk.step import Scope
 from coldsnap.sdk.topology import Model, Unit
 
@@ -66,7 +67,8 @@ def check_value_references(
         for ref, path in references(raw):
             _check(ref, visible, reader, problems, place(path))
     except ExpressionError as error:
-        problems.add(error.code, error.message, place(error.path), remedy=error.remedy)
+        message = f"{reader.label}: {error.message}"
+        problems.add(error.code, message, place(error.path), remedy=error.remedy)
 
 
 def check_condition(
@@ -77,7 +79,7 @@ def check_condition(
         for ref in condition_references(text):
             _check(ref, visible, reader, problems, source)
     except ExpressionError as error:
-        problems.add(error.code, error.message, source, remedy=error.remedy)
+        problems.add(error.code, f"{reader.label}: {error.message}", source, remedy=error.remedy)
         return False
     return True
 

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from coldsnap.artifact.errors import ColdSnapError, Source
-from coldsnap.plan.expressions import ExpressionError, parse_condition
+from coldsnap.plan.expressions import parse_condition
 from coldsnap.plan.frames import OutputsOf, Scope, UnknownOutput, fill, is_static
 from coldsnap.plan.model import Driver, Frame, Plan, StepNode
 from coldsnap.plan.problems import Problems, shown
 from coldsnap.plan.registry import Registry
 from coldsnap.plan.report import dotted
 from coldsnap.plan.unit_rules import with_texts
+from coldsnap.plan.validation import typed_message
+from coldsnap.plan.values import ExpressionError
 from coldsnap.sdk.spec import Spec
 from coldsnap.sdk.topology import Model, Unit
 
@@ -208,12 +210,12 @@ def _invalid(
     problems = Problems()
     for found in error.errors(include_url=False, include_context=False):
         path = (*base, *found["loc"])
-        message = found["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        code, message = typed_message(found)
         problems.add(
-            "plan.wrong-value",
+            code,
             f"{shown(dotted(path))} in {label}: {message}" if path else f"{label}: {message}",
             _nearest(sources, path),
-            remedy=remedy,
+            remedy="convert it: {{ ... | string }}" if found["type"] == "string_type" else remedy,
         )
     try:
         problems.raise_if_any()

@@ -10,6 +10,7 @@ from typing import Any
 from coldsnap.artifact.errors import Source
 from coldsnap.plan.document import Document
 from coldsnap.plan.problems import Problems, hint, near, shown
+from coldsnap.plan.rules import names_rule, rule_of
 
 _KINDS = {
     "string": "text",
@@ -123,7 +124,7 @@ class Report:
             if patterns:
                 self._problems.add(
                     "plan.wrong-value",
-                    f"{shown(name)} is no name: letters, digits and _, not starting with a digit",
+                    f"{shown(name)} is not allowed as a name: {names_rule(patterns)}",
                     place,
                 )
                 continue
@@ -151,9 +152,10 @@ class Report:
                 continue
             thing, rest = self.thing(path)
             inside = f"{shown(dotted(rest))} of {thing}" if rest else thing
+            why = ": its type has required parameters" if name == "with" else ""
             self._problems.add(
                 "plan.missing-field",
-                f"{inside} needs {shown(name)}",
+                f"{inside} needs {shown(name)}{why}",
                 self.source(path),
                 remedy=self._see(path) and f"See: {self._see(path)}",
             )
@@ -209,7 +211,7 @@ class Report:
         )
 
     def pattern(self, error: Violation, path: Sequence[str | int]) -> None:
-        rule = error.schema.get("description") or f"it must match {error.bound}"
+        rule = rule_of(error.bound) or f"it must match {error.bound}"
         self._problems.add(
             "plan.wrong-value",
             f"{self.field(path)} may not be {shown(error.value)}: {rule}",
@@ -217,9 +219,9 @@ class Report:
         )
 
     def alternatives(self, error: Violation, path: Sequence[str | int]) -> None:
-        described = error.schema.get("description", "")
+        rules = [rule_of(branch.get("pattern")) for branch in error.bound]
         kinds = dict.fromkeys(_KINDS.get(str(branch.get("type")), "") for branch in error.bound)
-        expected = described or " or ".join(kind for kind in kinds if kind)
+        expected = next(filter(None, rules), "") or " or ".join(filter(None, kinds))
         self._problems.add(
             "plan.wrong-type",
             f"{self.field(path)} must be {expected or 'something else'}, not {_given(error.value)}",
@@ -248,7 +250,7 @@ class Report:
         if form and error.rule == "minItems" and bound == 1:
             text = "must not be empty"
         elif form:
-            text = form.format(f"{bound:,}" if isinstance(bound, int) else bound)
+            text = form.format(bound)
             if isinstance(error.value, (int, float)):
                 text += f", not {shown(error.value)}"
         else:

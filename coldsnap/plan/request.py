@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coldsnap.artifact.canonical import digest
-from coldsnap.plan.expressions import ExpressionError
 from coldsnap.plan.frames import Scope, fill, is_static, references
 from coldsnap.plan.head import Head
 from coldsnap.plan.model import Frame, StepNode
 from coldsnap.plan.registry import Registry
+from coldsnap.plan.values import ExpressionError
 from coldsnap.sdk.topology import Topology, Unit
 
 FORMAT = 4

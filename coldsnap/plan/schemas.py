@@ -209,6 +209,9 @@ def _walk(schema: Any, change: Callable[[Schema], Schema], *, skip: bool = False
             result[key] = _walk(value, change)
         else:
             result[key] = value
+    if "patternProperties" in result:
+        # Pydantic says which names are allowed, not that others are refused.
+        result.setdefault("additionalProperties", False)
     return result if skip else change(result)
 
 
@@ -256,8 +259,6 @@ def _or_expression(schema: Schema) -> Schema:
         return schema
     notes = {key: value for key, value in schema.items() if key in (*_ANNOTATIONS, "$defs")}
     rest = {key: value for key, value in schema.items() if key not in notes}
-    if "description" in notes and ("pattern" in rest or "anyOf" in rest):
-        rest["description"] = notes["description"]
     return {**notes, "if": EXPRESSION, "then": {}, "else": rest}
 
 

@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from coldsnap.artifact.errors import Source
 from coldsnap.plan.document import Document
-from coldsnap.plan.expressions import ExpressionError
 from coldsnap.plan.frames import Scope, fill, is_static
 from coldsnap.plan.items import Item
 from coldsnap.plan.language import RetryDoc
@@ -19,6 +18,7 @@ from coldsnap.plan.problems import Problems
 from coldsnap.plan.references import Reader, Visible, check_value_references
 from coldsnap.plan.report import Checked, dotted
 from coldsnap.plan.validation import check_typed
+from coldsnap.plan.values import ExpressionError
 from coldsnap.sdk.spec import Duration
 
 _TYPES: Mapping[str, TypeAdapter[Any]] = {

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from coldsnap.artifact.errors import Source
-from coldsnap.plan.expressions import as_text
 from coldsnap.plan.problems import Problems, shown
+from coldsnap.plan.values import as_text
 from coldsnap.sdk.topology import Unit
 
 Place: TypeAlias = Callable[[tuple[str | int, ...]], Source | None]
@@ -89,7 +89,7 @@ class _Unit:
                 "plan.image",
                 f"the image {shown(unit.image)} is not pinned by digest",
                 "image",
-                remedy="coldsnap plan pin PLAN fills digests in",
+                remedy="write image: name@sha256:...",
             )
 
     def text(self) -> None:

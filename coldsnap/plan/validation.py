@@ -9,8 +9,23 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError as SchemaError
 from pydantic import ValidationError
 
-from coldsnap.plan.problems import MAX_PROBLEMS, Problems
+from coldsnap.plan.problems import MAX_PROBLEMS, Problems, shown
 from coldsnap.plan.report import Checked, Report, Violation
+
+_TYPED = {
+    "string_type": "text",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a map",
+    "model_type": "a map",
+}
 
 
 def check_schema(
@@ -28,9 +43,17 @@ def check_typed(error: ValidationError, checked: Checked, problems: Problems) ->
     report = Report(checked, problems)
     for found in error.errors(include_url=False, include_context=False):
         path = (*checked.base, *found["loc"])
-        message = found["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        name = report.field(path)
-        problems.add("plan.wrong-value", f"{name}: {message}", report.source(path))
+        code, message = typed_message(found)
+        problems.add(code, f"{report.field(path)}: {message}", report.source(path))
+
+
+def typed_message(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Code and message of one error of a pydantic model."""
+    expected = _TYPED.get(found["type"])
+    if expected:
+        return "plan.wrong-type", f"must be {expected}, not {shown(found['input'])}"
+    message = found["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return "plan.wrong-value", message
 
 
 def _deepest(error: SchemaError) -> SchemaError:
