@@ -10,13 +10,17 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.store.criu_bundle import build_bundle, cached_bundle
+from coldsnap_runtime.probe import Options, probe_criu_dump
 
 MINIMUM = (4, 1)
+SUITES = ("trixie", "forky")
+"""Debian suites whose CRIU was tried: 4.1.1, 4.2.1."""
 _SECONDS = 60.0
 
 
@@ -35,7 +39,8 @@ def find_criu(suite: str | None = None) -> Criu:
     """The CRIU to use; the last resort is downloaded once and kept in the user's cache.
 
     Args:
-        suite: Debian suite of the last resort; default COLDSNAP_CRIU_SUITE, else trixie.
+        suite: Debian suite of the last resort; default COLDSNAP_CRIU_SUITE, else the first of
+            `SUITES` whose CRIU can dump a process with a listening socket on this kernel.
 
     Raises:
         ColdSnapError: ``criu.unusable`` for a COLDSNAP_CRIU that does not work,
@@ -45,10 +50,30 @@ def find_criu(suite: str | None = None) -> Criu:
         return _given(Path(given))
     if suite is None and (system := _system()) is not None:
         return system
-    suite = suite or os.environ.get("COLDSNAP_CRIU_SUITE") or "trixie"
+    suite = suite or os.environ.get("COLDSNAP_CRIU_SUITE")
+    if suite:
+        return _bundled(suite)
+    for name in SUITES:
+        found = _bundled(name)
+        # One that passes its own check can still fail at sockets on a newer kernel.
+        if not check_criu(found.command) and not trial_dump(found.command):
+            break
+    return found
+
+
+def _bundled(suite: str) -> Criu:
     bundle = cached_bundle(suite) or build_bundle(suite)
-    version = version_of(bundle / "criu")
-    return Criu(bundle / "criu", version, f"debian {suite}", bundle / "python")
+    return Criu(bundle / "criu", version_of(bundle / "criu"), f"debian {suite}", bundle / "python")
+
+
+def trial_dump(command: Path) -> str:
+    """Why this CRIU cannot dump a process that listens on a socket; empty if it can."""
+    if os.geteuid() != 0:
+        return ""
+    with tempfile.TemporaryDirectory() as scratch:
+        options = Options(criu=os.fspath(command))
+        options.scratch = scratch
+        return str(probe_criu_dump(options)["reason"])
 
 
 def version_of(command: Path) -> str:
@@ -120,7 +145,7 @@ def _system() -> Criu | None:
         version = version_of(Path(found))
     except ColdSnapError:
         return None
-    if _numbers(version) < MINIMUM or check_criu(Path(found)):
+    if _numbers(version) < MINIMUM or check_criu(Path(found)) or trial_dump(Path(found)):
         return None
     return Criu(Path(found), version, "system")
 

@@ -42,10 +42,12 @@ def last_result(output: list[str]) -> dict[str, Any]:
 
 
 def verb_command(pack: str, python: str, state_dir: str, verb: str, request: Any) -> str:
-    """Shell text that runs a verb of the runtime pack with `request` on its standard input."""
-    argv = [python, pack, verb, "--state-dir", state_dir]
+    """Shell text that runs a verb with `request` on standard input; `pack` may be a variable."""
     body = json.dumps(request, sort_keys=True, separators=(",", ":"))
-    return f"printf %s {shlex.quote(body)} | {shlex.join(argv)}"
+    return (
+        f'printf %s {shlex.quote(body)} | {shlex.quote(python)} "{pack}" {shlex.quote(verb)}'
+        f" --state-dir {shlex.quote(state_dir)}"
+    )
 
 
 class RuntimeVerb(FactBase[dict[str, Any]]):
@@ -59,11 +61,16 @@ class RuntimeVerb(FactBase[dict[str, Any]]):
         python: str = "python3",
         state_dir: str = "/var/lib/coldsnap",
     ) -> str:
-        run = verb_command(pack, python, state_dir, verb, request)
+        run = verb_command("$p", python, state_dir, verb, request)
         absent = shlex.quote(json.dumps(NOT_STAGED))
-        present = shlex.quote(f"{pack}/__main__.py")
+        others = shlex.quote(f"{state_dir}/runtime/sha256")
+        # Before this version is staged another one may be there, and units that it started.
+        find = (
+            f"p={shlex.quote(pack)}; "
+            f'[ -f "$p/__main__.py" ] || p=$(ls -td {others}/*/ 2>/dev/null | head -n 1); '
+        )
         # A verb that fails says so in its result line; its exit status must not hide that line.
-        return f"if [ -f {present} ]; then {run} || true; else echo {absent}; fi"
+        return f'{find}if [ -f "$p/__main__.py" ]; then {run} || true; else echo {absent}; fi'
 
     def process(self, output: list[str]) -> dict[str, Any]:
         return last_result(list(output))

@@ -80,3 +80,23 @@ def lease(
     argv = [python, pack, f"lease.{verb}", "--state-dir", state_dir]
     body = json.dumps(request, sort_keys=True, separators=(",", ":"))
     yield StringCommand(shlex.join(argv), _stdin=body)
+
+
+@operation(is_idempotent=False)
+def jobs_ended(
+    job: str,
+    pack: str,
+    python: str = "python3",
+    state_dir: str = "/var/lib/coldsnap",
+) -> Generator[StringCommand, None, None]:
+    """End the running jobs ``job`` and ``job.*`` of the runtime; they undo what they began.
+
+    + job: id of the job; one that does not run, or never did, is left as it is
+    """
+    cancel = shlex.join([python, pack, "job", "cancel"])
+    folders = f"{shlex.quote(f'{state_dir}/jobs/{job}')} {shlex.quote(f'{state_dir}/jobs/{job}.')}*"
+    yield StringCommand(
+        f"[ -f {shlex.quote(f'{pack}/__main__.py')} ] || exit 0; "
+        f'for folder in {folders}; do [ -d "$folder" ] || continue; '
+        f'{cancel} "${{folder##*/}}" --state-dir {shlex.quote(state_dir)} || exit; done'
+    )

@@ -50,7 +50,7 @@ class Expose(Step[ExposeSpec]):
 
     def apply(self, spec: ExposeSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
-        request: dict[str, Any] = {"ports": [port.model_dump() for port in unit_of(ctx).ports]}
+        request: dict[str, Any] = {}
         if spec.generation is not None:
             request["generation"] = spec.generation
         return command(ctx, "unit.expose", request)
@@ -61,9 +61,7 @@ class Expose(Step[ExposeSpec]):
         before = next((item for item in live(seen) if item.exposed), None)
         now = {item.number: item for item in live(observe_unit(ctx))}
         if before is not None and before.number in now and not now[before.number].exposed:
-            ports = [port.model_dump() for port in unit_of(ctx).ports]
-            request = {"generation": before.number, "ports": ports}
-            command(ctx, "unit.expose", request, phase="undo")
+            command(ctx, "unit.expose", {"generation": before.number}, phase="undo")
 
     def known(self, spec: ExposeSpec, seen: Seen, ctx: StepContext) -> Outputs:
         del spec, seen

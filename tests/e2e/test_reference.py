@@ -1,0 +1,326 @@
+"""The main job on the reference engine, from outside: capture, kill, restore, the same answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from project import Project, alive, complete, free_port, post, serves
+
+pytestmark = [pytest.mark.criu, pytest.mark.timeout(900)]
+
+CAPTURE, RESTORE = "reference/capture.yaml", "reference/restore.yaml"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    make = [sys.executable, "-m", "coldsnap_reference_engine", "make-model", str(folder)]
+    subprocess.run([*make, "--size", "24MB", "--seed", "0"], check=True)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, model: Path) -> Iterator[Project]:
+    made = Project(tmp_path, model)
+    yield made
+    made.clean()
+    assert not made.live()
+
+
+@pytest.fixture
+def captured(project: Project) -> Project:
+    done = project.apply(CAPTURE)
+    assert done.returncode == 0, done.stderr
+    return project
+
+
+def mounts() -> set[str]:
+    return set(Path("/proc/self/mounts").read_text().splitlines())
+
+
+def test_capture_kill_restore_same_answer(project: Project) -> None:
+    before_mounts = mounts()
+    done = project.apply(CAPTURE)
+    assert done.returncode == 0, done.stderr
+    assert serves(project.port), "after a capture the unit serves on"
+    before = complete(project.port)
+    project.kill_units()
+    assert not serves(project.port)
+    done = project.apply(RESTORE)
+    assert done.returncode == 0, done.stderr
+    assert "same answer: yes" in done.stdout + done.stderr
+    assert complete(project.port) == before
+    project.clean()
+    assert mounts() == before_mounts, "nothing leaks into the host's mount table"
+
+
+def test_second_capture_has_nothing_to_do(captured: Project) -> None:
+    again = captured.apply(CAPTURE)
+    assert again.returncode == 0, again.stderr
+    assert "No changes" in again.stdout
+    clean = captured.diff(CAPTURE, "--detailed-exitcode")
+    assert clean.returncode == 0, clean.stdout
+    changed = captured.diff(CAPTURE, "--detailed-exitcode", tokens=9)
+    assert changed.returncode == 2, changed.stdout
+    assert "to create" in changed.stdout
+
+
+def test_ten_restores_from_one_image(captured: Project) -> None:
+    before = complete(captured.port)
+    for _ in range(10):
+        captured.kill_units()
+        done = captured.apply(RESTORE)
+        assert done.returncode == 0, done.stderr
+        assert complete(captured.port) == before
+
+
+def test_two_replicas_at_once(captured: Project) -> None:
+    before = complete(captured.port)
+    captured.kill_units()
+    other = free_port()
+    first = captured.start(*captured.plan("apply", RESTORE, "--yes", unit="first"))
+    second = captured.start(*captured.plan("apply", RESTORE, "--yes", unit="second", port=other))
+    for run in (first, second):
+        out, err = run.communicate(timeout=240)
+        assert run.returncode == 0, out + err
+    assert complete(captured.port) == before
+    assert complete(other) == before
+
+
+def test_restore_beside_a_serving_unit_never_refuses(captured: Project) -> None:
+    """The new generation is accepted before the old one goes; the port answers all the time."""
+    before = complete(captured.port)
+    old = captured.live()
+    assert len(old) == 1
+    record = json.loads(next(captured.state.glob("units/*/1/unit.json")).read_text())
+    run = captured.start(*captured.plan("apply", RESTORE, "--yes"))
+    refused = 0
+    while run.poll() is None:
+        refused += not serves(captured.port)
+        time.sleep(0.02)
+    out, err = run.communicate()
+    assert run.returncode == 0, out + err
+    assert refused == 0
+    assert complete(captured.port) == before
+    assert not alive(record["init"]["pid"]), "the replaced generation is gone"
+    assert len(captured.live()) == 1
+
+
+def test_the_image_holds_no_weights(captured: Project) -> None:
+    listed = captured.run(
+        "artifact", "list", "--store", f"oci-layout:{captured.state}/store", "--json"
+    )
+    assert listed.returncode == 0, listed.stderr
+    weights = next(captured.model.glob("*.safetensors")).read_bytes()
+    probes = [weights[at : at + 64] for at in range(1 << 20, len(weights) - 64, len(weights) // 7)]
+    blobs = list((captured.state / "store" / "blobs" / "sha256").iterdir())
+    pages = [b for b in blobs if b.stat().st_size > 1 << 20]
+    assert pages
+    packs = 0
+    for blob in pages:
+        data = blob.read_bytes()
+        found = sum(probe in data for probe in probes)
+        packs += found > 0
+    assert packs <= 1, "weights are in the payload pack and nowhere else"
+
+
+def test_flipped_byte_is_refused_before_criu_sees_it(captured: Project) -> None:
+    store = captured.state / "store" / "blobs" / "sha256"
+    victim = max(store.iterdir(), key=lambda path: path.stat().st_size)
+    os.chmod(victim, 0o600)
+    with victim.open("r+b") as file:
+        file.seek(4096)
+        byte = file.read(1)
+        file.seek(4096)
+        file.write(bytes([byte[0] ^ 1]))
+    os.chmod(victim, 0o400)
+    done = captured.apply(RESTORE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert victim.name[:12] in done.stderr or "digest" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert serves(captured.port), "what served before still serves"
+
+
+@pytest.mark.parametrize("what", ["truncated", "missing"])
+def test_cut_image_is_refused(captured: Project, what: str) -> None:
+    store = captured.state / "store" / "blobs" / "sha256"
+    victim = max(store.iterdir(), key=lambda path: path.stat().st_size)
+    if what == "missing":
+        victim.unlink()
+    else:
+        os.chmod(victim, 0o600)
+        with victim.open("r+b") as file:
+            file.truncate(victim.stat().st_size - 4096)
+    done = captured.apply(RESTORE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert serves(captured.port)
+
+
+@pytest.mark.parametrize("phase", ["launch", "accept", "quiesce", "checkpoint", "publish"])
+@pytest.mark.parametrize("verb", ["resume", "rollback"])
+def test_kill_9_of_coldsnap_in_a_capture(project: Project, phase: str, verb: str) -> None:
+    run = project.start(*project.plan("apply", CAPTURE, "--yes", "--progress", "json"))
+    _kill_at(run, f"capture.{phase}")
+    done = project.run(verb_command(verb)[0], verb_command(verb)[1], _latest(project), "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    checked = project.run("runs", "verify", _latest(project))
+    assert checked.returncode == 0, checked.stderr
+    if verb == "resume":
+        before = complete(project.port)
+        project.kill_units()
+        assert project.apply(RESTORE).returncode == 0
+        assert complete(project.port) == before
+    else:
+        assert not project.live(), "rollback stops what the run started"
+    assert not list(project.state.glob("leases/*.json"))
+
+
+def verb_command(verb: str) -> tuple[str, str]:
+    return ("plan", verb)
+
+
+@pytest.mark.parametrize("phase", ["restore", "hydrate", "accept", "expose", "evict"])
+@pytest.mark.parametrize("verb", ["resume", "rollback"])
+def test_kill_9_of_coldsnap_in_a_restore(captured: Project, phase: str, verb: str) -> None:
+    before = complete(captured.port)
+    run = captured.start(*captured.plan("apply", RESTORE, "--yes", "--progress", "json"))
+    _kill_at(run, f"restore.{phase}")
+    done = captured.run("plan", verb, _latest(captured), "--yes")
+    assert done.returncode in ({0} if verb == "resume" else {0, 3}), done.stdout + done.stderr
+    assert complete(captured.port) == before
+    assert len(captured.live()) == 1
+
+
+def _kill_at(run: subprocess.Popen[str], step: str) -> None:
+    """kill -9 as soon as `step` is reported as started."""
+    assert run.stderr is not None
+    for line in run.stderr:
+        if '"step-started"' in line and step in line:
+            break
+    run.send_signal(signal.SIGKILL)
+    run.wait(30)
+
+
+def _latest(project: Project) -> str:
+    runs = sorted(path for path in (project.folder / ".coldsnap" / "runs").iterdir() if path.is_dir())
+    return [path.name for path in runs if not path.is_symlink()][-1]
+
+
+def test_two_applies_at_once_the_second_is_refused(project: Project) -> None:
+    first = project.start(*project.plan("apply", CAPTURE, "--yes", "--progress", "json"))
+    assert first.stderr is not None
+    for line in first.stderr:
+        if '"step-started"' in line and "capture.accept" in line:
+            break
+    other = Project(project.folder / "other", project.model)
+    other.inventory.write_text(project.inventory.read_text())
+    other.state = project.state
+    second = other.run(*other.plan("apply", RESTORE, "--yes", port=project.port, unit="engine"))
+    out, err = first.communicate(timeout=240)
+    assert first.returncode == 0, out + err
+    assert second.returncode in {1, 3}
+
+
+def test_open_client_connection_during_capture(project: Project) -> None:
+    """A request in flight is drained, an idle keep-alive connection does not stop the dump."""
+    import http.client
+
+    started = project.start(*project.plan("apply", CAPTURE, "--yes", "--progress", "json"))
+    assert started.stderr is not None
+    for line in started.stderr:
+        if '"step-started"' in line and "capture.accept" in line:
+            break
+    client = http.client.HTTPConnection("127.0.0.1", project.port, timeout=60)
+    client.request("GET", "/v1/models")
+    assert client.getresponse().read()
+    out, err = started.communicate(timeout=240)
+    assert started.returncode == 0, out + err
+    assert serves(project.port)
+
+
+def test_ctrl_c_once_leaves_the_engine_serving(captured: Project) -> None:
+    before = complete(captured.port)
+    run = captured.start(*captured.plan("apply", RESTORE, "--yes", "--progress", "json"))
+    assert run.stderr is not None
+    for line in run.stderr:
+        if '"step-started"' in line and "restore.restore" in line:
+            break
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 130, out + err
+    assert complete(captured.port) == before
+    assert not list(captured.state.glob("leases/*.json"))
+
+
+def test_ctrl_c_twice_stops_at_once(captured: Project) -> None:
+    before = complete(captured.port)
+    run = captured.start(*captured.plan("apply", RESTORE, "--yes", "--progress", "json"))
+    assert run.stderr is not None
+    for line in run.stderr:
+        if '"step-started"' in line and "restore.restore" in line:
+            break
+    run.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130, out + err
+    assert complete(captured.port) == before
+    done = captured.run("plan", "rollback", _latest(captured), "--yes")
+    assert done.returncode in {0, 1, 3}
+    assert complete(captured.port) == before
+
+
+def test_answer_that_differs_after_restore(captured: Project) -> None:
+    """The restored engine is stopped, the reason told, the old one serves."""
+    before = complete(captured.port)
+    wrong = captured.folder / "wrong.yaml"
+    text = (Path(__file__).parents[2] / "plans" / RESTORE).read_text()
+    assert text
+    wrong.write_text(
+        f"""
+coldsnap: plan/v1
+name: wrong
+engine: reference
+driver: criu
+model: {{id: reference, path: {captured.model}}}
+units: [{{id: engine, ports: [{{name: http, inner: 8000, port: {captured.port}}}]}}]
+steps:
+  - {{id: stage, type: core.stage}}
+  - {{id: restore, type: core.restore, needs: [stage], with: {{artifact: reference}}}}
+  - {{id: hydrate, type: core.hydrate, needs: [restore], with: {{generation: "{{{{ steps.restore.outputs.generation }}}}"}}}}
+  - id: accept
+    type: core.accept
+    needs: [hydrate, restore]
+    with:
+      generation: "{{{{ steps.restore.outputs.generation }}}}"
+      expected: [{{prompt: "Once upon a time", text: "not this", tokens: ["not", "this"], logprobs: [-1.0, -1.0]}}]
+"""
+    )
+    done = captured.run("plan", "apply", str(wrong), "-i", str(captured.inventory), "--yes")
+    assert done.returncode in {1, 3}, done.stdout + done.stderr
+    assert "accept.differs" in done.stderr
+    assert complete(captured.port) == before
+
+
+def test_tampered_journal_is_reported(captured: Project) -> None:
+    journal = captured.folder / ".coldsnap" / "runs" / _latest(captured) / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    lines[3] = lines[3].replace("capture", "kapture", 1)
+    journal.write_text("\n".join(lines) + "\n")
+    checked = captured.run("runs", "verify", _latest(captured))
+    assert checked.returncode == 1
+    assert "journal" in checked.stderr
+
+
+def test_sleep_answers_503(captured: Project) -> None:
+    """Engine level: while it holds still it answers, and says so."""
+    answer = post(captured.port, "/v1/completions", {"prompt": "a", "max_tokens": 1})
+    assert answer["choices"]
