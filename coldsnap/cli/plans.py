@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from coldsnap.engine.runs import RunFolder
     from coldsnap.engine.saved import SavedPlan
     from coldsnap.engine.setup import Setup
-    from coldsnap.plan import Plan, Registry
+    from coldsnap.plan.model import Plan
+    from coldsnap.plan.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ def load(session: Session, name: str) -> Loaded:
         ColdSnapError: ``plan.*``
     """
     from coldsnap.engine.saved import is_saved_plan, load_plan_file
-    from coldsnap.plan import Given, Registry, load_document
     from coldsnap.plan.document import read_document
+    from coldsnap.plan.loading import load_document
+    from coldsnap.plan.registry import Registry
+    from coldsnap.plan.variables import Given
 
     registry = Registry.installed()
     path = Path(name)
@@ -69,7 +72,7 @@ def load_recorded(session: Session, folder: RunFolder) -> Loaded:
         ColdSnapError: ``journal.*``, ``plan.*``
     """
     from coldsnap.engine.recorded import stored_plan
-    from coldsnap.plan import Registry
+    from coldsnap.plan.registry import Registry
 
     del session
     header = stored_plan(folder)
@@ -80,7 +83,8 @@ def load_recorded(session: Session, folder: RunFolder) -> Loaded:
 
 def _recorded(stored: Mapping[str, Any], registry: Registry) -> Plan:
     """The plan of a stored text; its variables are those that were resolved then."""
-    from coldsnap.plan import Given, load_text
+    from coldsnap.plan.loading import load_text
+    from coldsnap.plan.variables import Given
 
     flags = [
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
@@ -92,18 +96,18 @@ def _recorded(stored: Mapping[str, Any], registry: Registry) -> Plan:
 
 
 def sliced(
-    plan: Plan, only: Sequence[str], from_: str | None, until: str | None
+    plan: Plan, only: Sequence[str], from_: Sequence[str], until: Sequence[str]
 ) -> frozenset[str] | None:
     """Ids of the steps that the flags select; None for all.
 
     Raises:
-        ColdSnapError: ``plan.unknown-step``.
+        ColdSnapError: ``plan.unknown-step``, ``plan.empty-slice``.
     """
-    if not only and from_ is None and until is None:
-        return None
-    from coldsnap.graph import select
+    from coldsnap.graph.dag import StepGraph
+    from coldsnap.graph.slices import Slice, select
 
-    return select(plan, only=only, from_=from_, until=until)
+    chosen = Slice(only, from_, until)
+    return None if chosen.is_whole else frozenset(select(plan, StepGraph.of(plan), chosen))
 
 
 @contextmanager

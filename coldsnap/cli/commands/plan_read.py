@@ -98,21 +98,19 @@ def graph(
     """Draw the steps of a plan and what each needs."""
     from coldsnap.artifact.files import write_atomic
     from coldsnap.cli.plans import load
-    from coldsnap.render import graph as drawn
+    from coldsnap.graph.dag import StepGraph
+    from coldsnap.graph.pictures import render
 
-    drawing = drawn.drawing_of(load(session, plan).plan)
-    if format_ is GraphFormat.TEXT:
-        text = drawn.text(drawing, session.palette)
-    else:
-        draw = {"mermaid": drawn.mermaid, "dot": drawn.dot, "svg": drawn.svg}[format_.value]
-        text = draw(drawing)
+    steps = StepGraph.of(load(session, plan).plan)
+    text = render(steps, format_.value)
     if out is not None:
         write_atomic(out, text.encode() + b"\n", 0o644)
         text = str(out)
+    nodes = [(name, steps.by_id[name]) for name in steps.order]
     session.answer(
         text,
         {
-            "name": drawing.title,
-            "nodes": [{"id": n.id, "type": n.type, "needs": list(n.needs)} for n in drawing.nodes],
+            "order": list(steps.order),
+            "nodes": [{"id": n, "type": node.type, "needs": list(node.needs)} for n, node in nodes],
         },
     )

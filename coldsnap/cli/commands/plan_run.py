@@ -41,8 +41,8 @@ def diff(
         bool, typer.Option("--all", help="Show steps that have nothing to do too.")
     ] = False,
     only: Annotated[list[str] | None, ONLY] = None,
-    from_: Annotated[str | None, FROM] = None,
-    until: Annotated[str | None, UNTIL] = None,
+    from_: Annotated[list[str] | None, FROM] = None,
+    until: Annotated[list[str] | None, UNTIL] = None,
 ) -> None:
     """Look at every host and show what applying the plan would do; change nothing."""
     from coldsnap.cli.plans import load, sliced, working
@@ -52,7 +52,7 @@ def diff(
     from coldsnap.render.preview import preview_json
 
     loaded = load(session, plan)
-    selected = sliced(loaded.plan, only or (), from_, until)
+    selected = sliced(loaded.plan, only or (), from_ or (), until or ())
     with working(session, loaded, selected=selected) as setup:
         found = preview(setup)
         saved = save_plan(setup, found, out) if out is not None and not found.errors else None
@@ -84,8 +84,8 @@ def apply(
     plan: Annotated[str, PLAN_OR_SAVED],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     only: Annotated[list[str] | None, ONLY] = None,
-    from_: Annotated[str | None, FROM] = None,
-    until: Annotated[str | None, UNTIL] = None,
+    from_: Annotated[list[str] | None, FROM] = None,
+    until: Annotated[list[str] | None, UNTIL] = None,
 ) -> None:
     """Carry a plan out: ask first, show progress, keep a journal."""
     from coldsnap.cli.plans import load, sliced, working
@@ -95,7 +95,7 @@ def apply(
     if loaded.saved is not None:
         selected = loaded.saved.selected
     else:
-        selected = sliced(loaded.plan, only or (), from_, until)
+        selected = sliced(loaded.plan, only or (), from_ or (), until or ())
         _check_terminal(yes=yes)
     with working(session, loaded, selected=selected) as setup:
         # A saved plan was reviewed already, and is applied only if nothing changed since.

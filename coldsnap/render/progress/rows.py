@@ -147,8 +147,8 @@ def _step_sentence(event: RunEvent, *, verbose: bool) -> tuple[str, str] | None:
     texts: dict[Kind, tuple[str, str] | None] = {
         Kind.STEP_STARTED: (message or "started", ""),
         Kind.STEP_FAILED: (f"failed{took}{cause}", "error"),
-        Kind.STEP_RETRY: (f"try {event.attempt}{cause}", "warn"),
-        Kind.STEP_RECOVERING: (f"putting back{cause}", "warn"),
+        Kind.STEP_RETRY: (f"try {event.attempt} failed, it is tried again{cause}", "warn"),
+        Kind.STEP_RECOVERING: (message or "putting back", "warn"),
         Kind.STEP_RECOVERED: (f"put back{took}", "warn"),
     }
     if event.kind is Kind.STEP_DONE:

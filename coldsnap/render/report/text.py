@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coldsnap.engine.outcome import RunResult
     from coldsnap.render.report.model import Race, RunReport, StepBar
 
+_UNFINISHED = ("partial", "cancelled", "interrupted")
 STATE_STYLES = {
     "succeeded": "good",
     "done": "good",
@@ -39,6 +40,9 @@ def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) 
         took = f" in {duration(report.seconds)}" if report.seconds is not None else ""
         word = palette.paint(report.state, STATE_STYLES.get(report.state, ""))
         lines.append(f" {word}  {clean(report.plan)}{took}")
+    if report.state in _UNFINISHED:
+        run = report.run
+        lines.append(f" coldsnap plan resume {run} goes on; coldsnap plan rollback {run} puts back")
     receipt = f"; receipt {folder}/receipt.json" if folder else ""
     more = f"coldsnap runs report {report.run} --html report.html"
     lines.append(palette.paint(f" run {report.run}{receipt}; {more}", "dim"))

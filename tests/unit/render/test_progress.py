@@ -75,7 +75,7 @@ def test_plain_says_one_line_per_transition() -> None:
         progress(event(Kind.STEP_STARTED, message="stage 2 files"))
         progress(event(Kind.STEP_PROGRESS, message="capsule"))
         progress(event(Kind.STEP_PROGRESS, message="capsule", done=1, total=9))
-        progress(event(Kind.STEP_RETRY, attempt=2, error=ColdSnapError("a.b", "lost")))
+        progress(event(Kind.STEP_RETRY, attempt=1, error=ColdSnapError("a.b", "lost")))
         progress(event(Kind.STEP_DONE, state="changed", seconds=2.04))
         progress(event(Kind.STEP_DONE, InstanceKey("x", "gpu-1"), state="unchanged"))
         progress(event(Kind.STEP_FAILED, error=ColdSnapError("a.b", "no\x1b[2J"), seconds=1))
@@ -87,7 +87,7 @@ def test_plain_says_one_line_per_transition() -> None:
         "run 01RUN started",
         "gpu-1 restore.stage u0: stage 2 files",
         "gpu-1 restore.stage u0: capsule",
-        "gpu-1 restore.stage u0: try 2: error[a.b] lost",
+        "gpu-1 restore.stage u0: try 1 failed, it is tried again: error[a.b] lost",
         "gpu-1 restore.stage u0: done  2 s",
         "gpu-1 restore.stage u0: failed  1 s: error[a.b] no?[2J",
         "gpu-1 restore.stage u0: putting back",
