@@ -9,7 +9,6 @@ kernel gives it back when that process dies, and no other run gets the unit befo
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -242,13 +241,11 @@ def _write(state_dir: str, request: LeaseRequest) -> Lease:
 
 
 def _machine_id() -> str:
-    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        try:
-            with open(path, encoding="ascii") as file:
-                return file.read(64).strip()
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno != errno.ENOENT:
-                break
+    """Shown to whom is refused; the lease itself lies on the machine that it is about."""
+    for path in ("/etc/machine-id", "/sys/class/dmi/id/product_uuid"):
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            if found := file.read(64).strip().lower():
+                return found
     return ""
 
 

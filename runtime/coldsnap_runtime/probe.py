@@ -475,7 +475,9 @@ def identity(features: dict[str, Feature]) -> dict[str, Any]:
     model, flags = cpu()
     nvidia = features["nvidia"]["evidence"]
     return {
-        "machine_id": _read("/etc/machine-id").strip(),
+        # Images of machines often come without the former.
+        "machine_id": _read("/etc/machine-id").strip()
+        or _read("/sys/class/dmi/id/product_uuid").strip().lower(),
         "boot_id": _read("/proc/sys/kernel/random/boot_id").strip(),
         "hostname": socket.gethostname(),
         "kernel": platform.release(),
