@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_reference_engine.engine import Options, Timeline, log
-from coldsnap_reference_engine.generate import make_model
+from coldsnap_reference_engine.signals import block_termination
+from coldsnap_reference_engine.timeline import Timeline, log
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)")
 _UNITS = {
@@ -60,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _make_model(arguments: argparse.Namespace) -> int:
+    from coldsnap_reference_engine.generate import make_model  # noqa: PLC0415
+
     dtype = arguments.dtype.upper()
     config = make_model(arguments.folder, arguments.size, arguments.seed, dtype)
     size = config.parameters * (2 if dtype == "BF16" else 4)
@@ -68,7 +70,8 @@ def _make_model(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace, timeline: Timeline) -> int:
-    # Imported here: making a model needs no server.
+    block_termination()
+    from coldsnap_reference_engine.engine import Options  # noqa: PLC0415
     from coldsnap_reference_engine.running import run  # noqa: PLC0415
 
     options = Options(

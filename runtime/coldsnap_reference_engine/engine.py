@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from coldsnap_reference_engine.kernels import Crew, Multiplier
 from coldsnap_reference_engine.kv_cache import KvCache
 from coldsnap_reference_engine.plan import ExecutionPlan, untuned
 from coldsnap_reference_engine.scheduler import Scheduler
+from coldsnap_reference_engine.timeline import Timeline, log
 from coldsnap_reference_engine.tokenizer import load_tokenizer
 from coldsnap_reference_engine.transformer import Transformer
 from coldsnap_reference_engine.weights import CHECKPOINT_LAYOUTS, Weights
@@ -36,25 +36,6 @@ class Options:
     """Longest prompt and answer together, in tokens."""
     tune_seconds: float = 12.0
     """Bound of the warm-up's search; 0 serves without it."""
-
-
-@dataclass
-class Timeline:
-    """Seconds that the parts of a start took."""
-
-    begin: float = field(default_factory=time.monotonic)
-    spans: dict[str, float] = field(default_factory=dict)
-    _last: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._last = self.begin
-
-    def mark(self, name: str) -> None:
-        """End the part that began at the last mark."""
-        now = time.monotonic()
-        self.spans[name] = now - self._last
-        self._last = now
-        log(f"{name}: {self.spans[name]:.2f} s")
 
 
 class Engine:
@@ -138,8 +119,3 @@ class Engine:
         blas = BlasThreads()
         multiplier = Multiplier(Crew(self.threads), blas)
         return Transformer(config, self.weights, cache, multiplier, untuned(blas.initial))
-
-
-def log(message: str) -> None:
-    """One line to stderr: a snapshot must not hold files of its own open."""
-    print(f"coldsnap-reference: {message}", file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from coldsnap_reference_engine.gate import Gate, Phase, Unavailable
 
 MAX_BODY = 8 << 20
 _IDLE_SECONDS = 120.0
+_LOOK_SECONDS = 0.01
 
 
 class HttpError(Exception):
@@ -62,6 +64,12 @@ class Server(ThreadingHTTPServer):
             except OSError:
                 continue
         return len(idle)
+
+    def wait_idle(self, seconds: float) -> None:
+        """Until no request is being answered, at most so long."""
+        deadline = time.monotonic() + seconds
+        while any(list(self._connections.values())) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no event."""
@@ -125,6 +133,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), text)
         self.end_headers()
         self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the base class cannot parse gets JSON and an HTTP head too."""
+        del explain
+        self.request_version = self.protocol_version
+        self.close_connection = True
+        error = HttpError(code, message or "the request is malformed", "invalid_request_error")
+        self.send_json(error.body, code)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Requests are counted in the metrics, not logged."""

@@ -13,10 +13,11 @@ from typing import Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_reference_engine import payload
-from coldsnap_reference_engine.engine import Engine, log
+from coldsnap_reference_engine.engine import Engine
 from coldsnap_reference_engine.gate import Phase
 from coldsnap_reference_engine.http_server import Server
 from coldsnap_reference_engine.regions import trim_heap
+from coldsnap_reference_engine.timeline import log
 
 
 class Lifecycle:

@@ -56,12 +56,14 @@ class Extent:
 class Weights:
     """All weights of one rank. Matrices are views of one region; their layout may change."""
 
-    def __init__(self, config: ModelConfig, rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, config: ModelConfig, rank: int = 0, size: int = 1, *, address: int = WEIGHTS_ADDRESS
+    ) -> None:
         self.extents = _placed(_extents(config, rank, size))
         self._by_id = {extent.id: extent for extent in self.extents}
         last = self.extents[-1]
         self.payload_bytes = _padded(last.offset + last.length)
-        self.region = Region("weights", WEIGHTS_ADDRESS, self.payload_bytes, huge=True)
+        self.region = Region("weights", address, self.payload_bytes, huge=True)
         self.layouts: dict[Kind, Layout] = dict(CHECKPOINT_LAYOUTS)
         self._views: dict[str, Floats] = {}
         self._refresh()
