@@ -117,13 +117,19 @@ def sha256_file(path: str | os.PathLike[str], progress: Callable[[int], None] | 
         return sha256_stream(file, progress)
 
 
-def sha256_stream(file: BinaryIO, progress: Callable[[int], None] | None = None) -> str:
-    """``sha256:<hex>`` of what is left to read of `file`."""
+def sha256_stream(
+    file: BinaryIO, progress: Callable[[int], None] | None = None, limit: int | None = None
+) -> str:
+    """``sha256:<hex>`` of what is left to read of `file`, at most `limit` bytes of it."""
     hasher = hashlib.sha256()
     block = memoryview(bytearray(BLOCK))
     done = 0
-    while count := file.readinto(block):  # type: ignore[attr-defined]
-        hasher.update(block[:count])
+    while limit is None or done < limit:
+        part = block if limit is None else block[: limit - done]
+        count = file.readinto(part)  # type: ignore[attr-defined]
+        if not count:
+            break
+        hasher.update(part[:count])
         done += count
         if progress is not None:
             progress(done)

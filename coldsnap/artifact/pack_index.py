@@ -131,19 +131,20 @@ def check_index(index: PackIndex, what: str = "pack index") -> None:
     Raises:
         ColdSnapError: as `read_index`.
     """
-    at, previous = 0, None
+    for before, extent in zip(index.extents, index.extents[1:], strict=False):
+        _check_order(before.id, extent.id, what)
+    at = 0
     for extent in index.extents:
-        _check_order(previous, extent.id, what)
         _check_place(extent, at, what)
         _check_digests(extent, index.chunk.bytes, what)
-        at, previous = extent.end, extent.id
+        at = extent.end
     if at != index.body.bytes:
         message = f"{what}: the extents end at {at}, the body at {index.body.bytes}"
         raise ColdSnapError("pack.size", message)
 
 
-def _check_order(previous: str | None, current: str, what: str) -> None:
-    if previous is not None and current <= previous:
+def _check_order(previous: str, current: str, what: str) -> None:
+    if current <= previous:
         reason = "duplicate" if current == previous else "unsorted"
         message = f"{what}: extent {current!r} comes after {previous!r}"
         raise ColdSnapError(f"pack.{reason}", message)

@@ -175,7 +175,8 @@ def hash_unchanged(
         ColdSnapError: ``payload.changed``.
     """
     before = content_identity(os.fstat(file.fileno()))
-    found = sha256_stream(file, progress)
+    # A file that somebody appends to all the time must not keep us for ever.
+    found = sha256_stream(file, progress, before.size)
     if content_identity(os.fstat(file.fileno())) != before:
         raise ColdSnapError("payload.changed", f"{name} changed while it was hashed")
     return found, before

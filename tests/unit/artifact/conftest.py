@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coldsnap.artifact.oci import measure
+import pytest
+
+from coldsnap.artifact.descriptor import complete
+from coldsnap.artifact.oci import Published, measure, publish
 from coldsnap.artifact.pack import write_pack
 
 REQUEST = "sha256:" + "a" * 64
@@ -100,11 +104,40 @@ def make_draft(capture: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return draft | changes
 
 
-def publish_one(root: Path, store: Path, *, seed: str = "one", **options: Any) -> Any:
+def publish_one(root: Path, store: Path, *, seed: str = "one", **options: Any) -> Published:
     """Capture into `root`/SEED and publish it."""
-    from coldsnap.artifact.oci import publish
-
     folder = root / f"capture-{seed}-{os.urandom(3).hex()}"
     draft = make_draft(make_capture(folder, seed=seed))
     tags = options.pop("tags", ("latest",))
     return publish(store, folder, draft | options.pop("changes", {}), tags, **options)
+
+
+@pytest.fixture
+def capture() -> Callable[..., dict[str, Any]]:
+    return make_capture
+
+
+@pytest.fixture
+def draft() -> Callable[..., dict[str, Any]]:
+    return make_draft
+
+
+@pytest.fixture(scope="session")
+def valid_descriptor(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("capture")
+    return complete(make_draft(make_capture(folder))).to_json()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def publish_capture(tmp_path: Path, store: Path) -> Callable[..., Published]:
+    """Capture with `seed` and publish it into `store`."""
+
+    def publish_it(seed: str = "one", **options: Any) -> Published:
+        return publish_one(tmp_path, options.pop("store", store), seed=seed, **options)
+
+    return publish_it
