@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coldsnap.artifact.canonical import dumps
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import fsync_dir, sha256_file, write_new
 from coldsnap_runtime import criu_rpc, fileset, unit_expose
+from coldsnap_runtime.capture_seal import remove, seal
 from coldsnap_runtime.connections import outside_connections
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
@@ -28,7 +26,7 @@ from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.process_table import stat as process_stat
 from coldsnap_runtime.timing import Timing
-from coldsnap_runtime.unit_capture import CAPTURE_FILE, Capture, FileSetRecord, object_of
+from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_init import is_private
 from coldsnap_runtime.unit_processes import (
     file_uses,
@@ -72,9 +70,9 @@ def checkpoint(
         capture = _paused(work, request, context, timing, resume)
         with timing.span("digests"):
             capture = _digest_files(capture, work, context)
-        result = _finish(capture, partial, folder, timing)
+        result = seal(capture, partial, folder, timing)
     except BaseException as error:
-        _remove(partial)
+        remove(partial)
         if isinstance(error, ColdSnapError):
             error.where = error.where or f"unit {request.unit}"
         raise
@@ -171,7 +169,7 @@ def _check_ready(work: _Work, request: CheckpointRequest) -> None:
 
 
 def _prepare(work: _Work) -> None:
-    _remove(work.partial)
+    remove(work.partial)
     work.partial.mkdir(parents=True, mode=0o700)
     for name in ("images", "files", "bin"):
         (work.partial / name).mkdir(mode=0o700)
@@ -268,53 +266,6 @@ def _digest_files(capture: Capture, work: _Work, context: Context) -> Capture:
     return capture.with_files(files)
 
 
-def _finish(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[str, Any]:
-    """Write the map, hash and sync everything, and give the folder its name."""
-    write_new(partial / CAPTURE_FILE, dumps(capture.to_json()).encode("ascii"))
-    with timing.span("hash"):
-        paths = sorted(path for path in partial.rglob("*") if path.is_file())
-        objects = [object_of(partial, path, _hash_and_sync(path)) for path in paths]
-    for path in [partial, *(p for p in partial.iterdir() if p.is_dir())]:
-        fsync_dir(path)
-    _remove(folder)
-    partial.rename(folder)
-    fsync_dir(folder.parent)
-    payloads = [item for item in objects if item["role"].startswith("payload")]
-    captured = [item for item in objects if not item["role"].startswith("payload")]
-    return {
-        "objects": captured,
-        "payloads": payloads,
-        "sizes": _sizes(capture, objects),
-        "mapped_files": [file.to_json() for file in capture.mapped_files],
-        "processes": capture.to_json()["processes"],
-    }
-
-
-def _hash_and_sync(path: Path) -> str:
-    path.chmod(stat.S_IRUSR)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return sha256_file(path)
-
-
-def _sizes(capture: Capture, objects: list[dict[str, Any]]) -> dict[str, int | None]:
-    def total(*roles: str) -> int:
-        return sum(item["bytes"] for item in objects if item["role"] in roles)
-
-    sets = {record.name: record.bytes for record in capture.file_sets}
-    return {
-        "process": total("criu"),
-        "payload": total("payload"),
-        "shm": sets.get("shm", 0),
-        "tmp": sets.get("tmp", 0),
-        "caches": sum(size for name, size in sets.items() if name.startswith("cache-")),
-        "kv_discarded": None,  # only the engine knows
-    }
-
-
 def _died(work: _Work, error: ColdSnapError) -> ColdSnapError:
     """CRIU's error, or the reason behind it: the engine ended under the dump."""
     root = work.root / "proc" / str(work.record.root_pid)
@@ -346,7 +297,3 @@ def _copy_failed(error: OSError, work: _Work) -> ColdSnapError:
         f"the unit's files could not be copied to {work.partial}: {error}",
         remedy="free space below the state folder" if full else "see the system's log",
     )
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

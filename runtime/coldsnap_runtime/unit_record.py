@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import fsync_dir, read_regular, write_atomic
+from coldsnap_runtime.generation_paths import GenerationPaths
 from coldsnap_runtime.process_table import is_running, stat
 from coldsnap_runtime.timing import boot_id
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIVE_STATES = ("starting", "serving", "quiesced", "restored", "hydrated", "sleeping")
+__all__ = ["GenerationPaths", "PortRecord", "ProcessRef", "UnitRecord", "UnitStore"]
+
 STATES = (*LIVE_STATES, "stopped", "dead")
 
 _MAX_RECORD = 4 << 20
@@ -113,44 +116,6 @@ class UnitRecord:
         fields["ports"] = tuple(PortRecord(**port) for port in fields["ports"])
         fields["external_files"] = tuple(fields["external_files"])
         return cls(**fields)
-
-
-@dataclass(frozen=True)
-class GenerationPaths:
-    """Where one generation keeps what; all on the host."""
-
-    folder: Path
-
-    @property
-    def record(self) -> Path:
-        return self.folder / "unit.json"
-
-    @property
-    def control(self) -> Path:
-        """Inside the unit: /run/coldsnap/unit."""
-        return self.folder / "control"
-
-    @property
-    def engine_log(self) -> Path:
-        return self.control / "engine.log"
-
-    @property
-    def tmp(self) -> Path:
-        return self.folder / "tmp"
-
-    @property
-    def caches(self) -> Path:
-        return self.folder / "caches"
-
-    @property
-    def unit_program(self) -> Path:
-        """This generation's own copy of coldsnap-unit: its processes have it mapped."""
-        return self.folder / "coldsnap-unit"
-
-    @property
-    def work(self) -> Path:
-        """CRIU's logs, the init's report."""
-        return self.folder / "work"
 
 
 class UnitStore:

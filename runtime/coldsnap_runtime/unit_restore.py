@@ -7,7 +7,6 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, fileset
@@ -32,13 +31,14 @@ from coldsnap_runtime.unit_launch import (
     port_records,
     unit_mounts,
 )
+from coldsnap_runtime.unit_placement import launch_here, placed
 from coldsnap_runtime.unit_record import (
     GenerationPaths,
     ProcessRef,
     UnitRecord,
     UnitStore,
 )
-from coldsnap_runtime.unit_requests import LaunchSpec, Mount, Port, RestoreRequest
+from coldsnap_runtime.unit_requests import LaunchSpec, RestoreRequest
 
 
 def restore(
@@ -156,7 +156,7 @@ class _Restore:
             root_pid=capture.root_pid,
             ports=port_records(self._spec.ports),
             network=capture.network,
-            launch=_as_launched(capture.launch, self._spec),
+            launch=launch_here(capture.launch, self._spec),
         )
 
     def _init_spec(self, paths: GenerationPaths) -> InitSpec:
@@ -248,33 +248,6 @@ class _Restore:
         error.remedy = error.remedy.replace(os.fspath(log), os.fspath(kept))
 
 
-def placed(spec: LaunchSpec, request: RestoreRequest) -> LaunchSpec:
-    """The captured launch with this host's ports and mount sources.
-
-    Raises:
-        ColdSnapError: ``restore.placement`` for a port or mount that was not captured.
-    """
-    ports = {port.name: port for port in spec.ports}
-    for port in request.ports:
-        if port.name not in ports:
-            raise _misplaced("port", port.name, list(ports))
-        ports[port.name] = Port(port.name, ports[port.name].inner, port.host, port.port)
-    mounts = {mount.target: mount for mount in spec.mounts}
-    for mount in request.mounts:
-        if mount.target not in mounts:
-            raise _misplaced("mount", mount.target, list(mounts))
-        captured = mounts[mount.target]
-        mounts[mount.target] = Mount(mount.source, mount.target, captured.read_only)
-    return replace(spec, ports=tuple(ports.values()), mounts=tuple(mounts.values()))
-
-
-def _as_launched(launch: dict[str, Any], spec: LaunchSpec) -> dict[str, Any]:
-    """The launch object of the record: identity as captured, placement as it is here."""
-    ports = [vars(port) for port in spec.ports]
-    mounts = [vars(mount) for mount in spec.mounts]
-    return {**launch, "ports": ports, "mounts": mounts}
-
-
 def _open_output(path: Path, flags: int) -> int:
     """A file that is only written: it may have grown, or be gone with an old log."""
     kept = flags & (os.O_APPEND | os.O_SYNC | os.O_DSYNC)
@@ -289,13 +262,4 @@ def _failed(error: OSError) -> ColdSnapError:
         "file.disk-full" if is_full else "restore.failed",
         f"the unit's files could not be put back: {error}",
         remedy="free space (the state folder, or raise shm)" if is_full else "",
-    )
-
-
-def _misplaced(what: str, name: str, known: list[str]) -> ColdSnapError:
-    return ColdSnapError(
-        "restore.placement",
-        f"the captured unit has no {what} {name}",
-        details=(f"it has: {', '.join(known) or 'none'}",),
-        remedy="name ports and mount targets as they were captured",
     )
