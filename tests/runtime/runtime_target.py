@@ -91,14 +91,18 @@ class Runtime:
 
 @dataclass
 class Host(Runtime):
-    """A target with a staged pack; `run` is the run id that its verbs carry."""
+    """A target with a staged pack; `run` is the run id that its verbs carry.
+
+    COLDSNAP_TEST_PYTHON names another interpreter for the pack.
+    """
 
     pack: Path = Path()
     run: str = "run-1"
     engine: dict[str, Any] = field(default_factory=dict)
 
     def argv(self, *words: str) -> list[str]:
-        return [sys.executable, str(self.pack), *words, "--state-dir", str(self.state)]
+        python = os.environ.get("COLDSNAP_TEST_PYTHON", sys.executable)
+        return [python, str(self.pack), *words, "--state-dir", str(self.state)]
 
     def _env(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
