@@ -52,7 +52,11 @@ class InstanceHistory:
     """Whether its present job id is used up: it was done, or put back."""
     seconds: float = 0.0
     started: float = 0.0
-    """Unix seconds of the first attempt's start."""
+    """Unix seconds of the first change's start."""
+    ended: float = 0.0
+    """Unix seconds of the last attempt's end; what it observed before a change is in `seconds`."""
+    offset: float = 0.0
+    """Seconds from the start of the run to its last end, on the journal's clock."""
     reason: str = ""
     """Why it was skipped."""
     error: ColdSnapError | None = None
@@ -71,6 +75,10 @@ class InstanceHistory:
 class History:
     header: Mapping[str, Any]
     started: float
+    clock: float = 0.0
+    """The journal's clock at the start."""
+    last: float = 0.0
+    """The journal's clock at the last record; less than `clock` after a reboot."""
     ended: float | None = None
     state: str = ""
     """How the last process left it: ``succeeded``, ``failed``, ``recovered``, ``partial``,
@@ -122,7 +130,8 @@ def fold(records: Sequence[Record]) -> History:
     """
     if not records or records[0].kind != "run.header":
         raise ColdSnapError("journal.no-header", "the journal does not begin with its header")
-    history = History(records[0].body, records[0].time, head=records[-1].sha256)
+    first = records[0]
+    history = History(first.body, first.time, first.clock, first.clock, head=first.sha256)
     for record in records[1:]:
         advance(history, record)
     return history
@@ -130,7 +139,7 @@ def fold(records: Sequence[Record]) -> History:
 
 def advance(history: History, record: Record) -> None:
     """Take one more record into account."""
-    history.head = record.sha256
+    history.head, history.last = record.sha256, record.clock
     if record.kind.startswith("step."):
         _step(history, record)
     else:
@@ -155,6 +164,7 @@ def _step(history: History, record: Record) -> None:
     key = key_from(record.body["key"])
     instance = history.instances.setdefault(key, InstanceHistory(key))
     _TRANSITIONS[record.kind.removeprefix("step.")](instance, record)
+    instance.offset = max(0.0, record.clock - history.clock)
 
 
 def _observed(instance: InstanceHistory, record: Record) -> None:
@@ -183,6 +193,7 @@ def _done(instance: InstanceHistory, record: Record) -> None:
     # An interrupted apply can be found complete when it is resumed: still this run's change.
     instance.state = State.DONE if changed or instance.touched else State.UNCHANGED
     instance.outputs = record.body["outputs"]
+    instance.ended = record.time
     instance.finished = instance.finished or changed
     instance.seconds += float(record.body.get("seconds", 0.0))
     instance.started = instance.started or record.time
@@ -192,6 +203,7 @@ def _done(instance: InstanceHistory, record: Record) -> None:
 def _failed(instance: InstanceHistory, record: Record) -> None:
     instance.state = State.FAILED
     instance.error = ColdSnapError.from_json(record.body["error"])
+    instance.ended = record.time
     instance.seconds += float(record.body.get("seconds", 0.0))
     if record.body.get("applying"):
         instance.dirty = instance.dirty or may_have_changed(instance.error)

@@ -1,7 +1,7 @@
 """The journal of one run: hash-chained JSON lines, each durable before the run goes on.
 
-One record is one line: canonical JSON of ``{"kind", "seq", "time", "prev", "sha256", ...}``, where
-`sha256` is the digest of the record without that field and `prev` is the `sha256` of the record
+One record is one line: canonical JSON of ``{"kind", "seq", "time", "clock", "prev", "sha256",
+...}``, where `sha256` is the digest of the record without that field and `prev` is the `sha256` of the record
 before (of nothing: `GENESIS`). So any edit, reordering, insertion or deletion breaks the chain.
 What a chain cannot show is a cut at the end; a finished run is sealed by ``run.closed`` and its
 receipt names the digest of that last record.
@@ -9,13 +9,12 @@ receipt names the digest of that last record.
 Why JSON lines and not SQLite: a record is an append and an fsync, nothing that is already
 written is ever touched again (SQLite rewrites pages, and its WAL is a second file that has to
 travel with the first); a crash can only tear the last line, which is recognised and cut off; the
-file is read with less, grep and jq, copied while it grows, and verified with a loop of ten lines in any
-language; and a run has thousands of records, not millions, and one reader that wants all of them.
+file is read with less, grep and jq, copied while it grows, and verified with a loop of ten
+lines in any language; and a run has thousands of records, not millions, and one reader that wants all of them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import threading
@@ -34,7 +33,8 @@ MAX_LINE = 16 << 20
 MAX_FILE = 1 << 30
 SEAL = "run.closed"
 """Kind of the record after which nothing may follow."""
-_FRAME = {"kind", "seq", "time", "prev", "sha256"}
+_FRAME = {"kind", "seq", "time", "clock", "prev", "sha256"}
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Record:
     sha256: str
     body: Mapping[str, Any]
     """The fields of that kind."""
+    clock: float = 0.0
+    """Seconds on a clock that no adjustment moves (CLOCK_BOOTTIME of the controller)."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class Journal:
             "kind": kind,
             "seq": self._seq + 1,
             "time": round(time.time(), 6),
+            "clock": round(time.clock_gettime(_CLOCK), 6),
             "prev": self._head,
         }
         # The digest is of the canonical text without the digest; splicing it in at its sorted
@@ -162,9 +165,7 @@ class Journal:
                 "journal.record-too-large",
                 f"a {kind} record of {len(line)} bytes does not fit the journal ({MAX_LINE})",
             )
-        record = Record(
-            fields["seq"], kind, fields["time"], fields["prev"], fields["sha256"], dict(body)
-        )
+        record = _record(fields, dict(body))
         return record, line
 
     def _write(self, line: bytes) -> None:
@@ -231,25 +232,34 @@ def _checked(line: bytes, seq: int, head: str, *, sealed: bool) -> Record | str:
         fields = json.loads(line)
     except (ValueError, RecursionError):
         return "it is not JSON"
-    if not isinstance(fields, dict):
-        return "it is not an object"
-    if not fields.keys() >= _FRAME:
+    if not isinstance(fields, dict) or not fields.keys() >= _FRAME:
         return "a field is missing"
-    try:
-        if canonical.dumps(fields).encode("ascii") + b"\n" != line:
-            return "its bytes are not those that were written"
-    except ColdSnapError:
-        return "its bytes are not those that were written"
     body = {key: value for key, value in fields.items() if key != "sha256"}
-    text = canonical.dumps(body).encode("ascii")
-    if fields["sha256"] != "sha256:" + hashlib.sha256(text).hexdigest():
+    if not _is_canonical(line, fields):
+        return "its bytes are not those that were written"
+    if fields["sha256"] != canonical.digest(body):
         return "its digest does not match its content"
     if fields["seq"] != seq or fields["prev"] != head:
         return "it does not follow the record before it"
-    for key in ("kind", "seq", "time", "prev"):
-        del body[key]
+    return _record(fields, {key: body[key] for key in body if key not in _FRAME})
+
+
+def _is_canonical(line: bytes, fields: Mapping[str, Any]) -> bool:
+    try:
+        return canonical.dumps(fields).encode("ascii") + b"\n" == line
+    except ColdSnapError:
+        return False
+
+
+def _record(fields: Mapping[str, Any], body: Mapping[str, Any]) -> Record:
     return Record(
-        seq, str(fields["kind"]), float(fields["time"]), head, str(fields["sha256"]), body
+        int(fields["seq"]),
+        str(fields["kind"]),
+        float(fields["time"]),
+        str(fields["prev"]),
+        str(fields["sha256"]),
+        body,
+        float(fields["clock"]),
     )
 
 

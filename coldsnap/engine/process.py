@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from coldsnap.artifact.errors import ColdSnapError
@@ -23,6 +24,7 @@ from coldsnap.engine.lease import HeldLeases, TargetLeases
 from coldsnap.engine.outcome import RunResult, RunState, exit_code_of, root_causes
 from coldsnap.engine.outside import Outside
 from coldsnap.engine.preview import InstanceKey
+from coldsnap.engine.receipts import write_receipts
 from coldsnap.engine.recorder import Recorder
 from coldsnap.engine.recovery import Recovery
 from coldsnap.engine.rendering import Rendering
@@ -160,6 +162,10 @@ class Process:
         except ColdSnapError as unwritable:
             causes = (*causes, unwritable)
         result = self.result(state, exit_code, causes, counts, seconds)
+        try:
+            write_receipts(self.setup.plan, self.folder, self.recorder.history, result)
+        except ColdSnapError as unwritable:
+            result = replace(result, errors=(*result.errors, unwritable))
         self.recorder.emit(
             Kind.RUN_FINISHED,
             state=state.value,

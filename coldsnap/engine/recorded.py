@@ -12,7 +12,7 @@ import coldsnap
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.history import History, fold
 from coldsnap.engine.instances import Expansion
-from coldsnap.engine.journal import verify
+from coldsnap.engine.journal import Journal, verify
 from coldsnap.engine.outcome import RunState
 from coldsnap.engine.runs import RunFolder
 from coldsnap.engine.saved import SavedPlan
@@ -29,11 +29,13 @@ def stored_plan(folder: RunFolder) -> Mapping[str, Any]:
         ``inventory {path, sha256}``, ``selected`` (step ids or None).
 
     Raises:
-        ColdSnapError: ``journal.tampered``, ``journal.no-header``, ``file.missing``.
+        ColdSnapError: ``journal.tampered``, ``run.empty``, ``file.missing``.
     """
     found = verify(folder.journal)
     if found.fault is not None:
         raise found.fault
+    if not found.records:
+        raise empty(folder)
     return fold(found.records).header
 
 
@@ -69,6 +71,32 @@ def header(
 def who() -> dict[str, Any]:
     """The process that works on the run."""
     return {"controller": socket.gethostname(), "pid": os.getpid(), "uid": os.getuid()}
+
+
+def reopened(folder: RunFolder) -> tuple[Journal, History]:
+    """The journal of a run to go on with, and what it says so far.
+
+    Raises:
+        ColdSnapError: ``journal.tampered``, ``journal.cut``, ``run.empty``; ``file.*``.
+    """
+    journal, found = Journal.reopen(folder.journal)
+    if not found.records:
+        journal.close()
+        raise empty(folder)
+    if (cut := folder.cut(found.records)) is not None:
+        journal.close()
+        raise cut
+    history = fold(found.records)
+    history.head = journal.head
+    return journal, history
+
+
+def empty(folder: RunFolder) -> ColdSnapError:
+    return ColdSnapError(
+        "run.empty",
+        f"run {folder.id} was ended before it began; nothing was changed",
+        remedy="apply the plan again",
+    )
 
 
 def refuse_closed(history: History, what: str) -> None:

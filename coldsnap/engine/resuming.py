@@ -8,12 +8,17 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.attempts import Attempts
 from coldsnap.engine.endings import announce, connect, ended, undo
 from coldsnap.engine.events import Kind
-from coldsnap.engine.history import InstanceHistory, State, fold
-from coldsnap.engine.journal import Journal
+from coldsnap.engine.history import InstanceHistory, State
 from coldsnap.engine.outcome import RunResult
 from coldsnap.engine.preview import InstanceKey
 from coldsnap.engine.process import Process
-from coldsnap.engine.recorded import as_recorded, refuse_closed, same_instances, who
+from coldsnap.engine.recorded import (
+    as_recorded,
+    refuse_closed,
+    reopened,
+    same_instances,
+    who,
+)
 from coldsnap.engine.runs import RunFolder
 from coldsnap.engine.setup import Setup
 from coldsnap.engine.surveying import expansion_of, rendering_of
@@ -31,8 +36,7 @@ def resume(setup: Setup, folder: RunFolder) -> RunResult:
             ``journal.tampered``, ``host.unreachable``.
     """
     with folder.locked():
-        journal, found = Journal.reopen(folder.journal)
-        history = fold(found.records)
+        journal, history = reopened(folder)
         refuse_closed(history, "resumed")
         setup = as_recorded(setup, history)
         expansion = expansion_of(setup)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from coldsnap.engine.endings import announce, connect, counts
-from coldsnap.engine.history import fold
-from coldsnap.engine.journal import Journal
 from coldsnap.engine.outcome import RunResult, RunState
 from coldsnap.engine.process import Process
-from coldsnap.engine.recorded import as_recorded, refuse_closed, same_instances, who
+from coldsnap.engine.recorded import (
+    as_recorded,
+    refuse_closed,
+    reopened,
+    same_instances,
+    who,
+)
 from coldsnap.engine.runs import RunFolder
 from coldsnap.engine.setup import Setup
 from coldsnap.engine.surveying import expansion_of, rendering_of
@@ -21,8 +25,7 @@ def rollback(setup: Setup, folder: RunFolder) -> RunResult:
             ``host.unreachable``.
     """
     with folder.locked():
-        journal, found = Journal.reopen(folder.journal)
-        history = fold(found.records)
+        journal, history = reopened(folder)
         if history.state != RunState.ROLLED_BACK.value:
             refuse_closed(history, "rolled back")
         setup = as_recorded(setup, history)

@@ -12,19 +12,21 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from coldsnap.artifact import files
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.engine import journal
+from coldsnap.artifact.jsontext import parse
 from coldsnap.engine.history import History, fold
+from coldsnap.engine.journal import Record, verify
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID = re.compile(f"[0-7][{_ALPHABET}]{{25}}")
 LATEST = "latest"
+_MAX_SUMMARY = 64 << 20
 
 
 def new_id(now: float | None = None) -> str:
@@ -49,6 +51,32 @@ class RunFolder:
     @property
     def receipt(self) -> Path:
         return self.path / "receipt.json"
+
+    @property
+    def summary(self) -> Path:
+        """``run.json``: written at each end of a process that worked on the run."""
+        return self.path / "run.json"
+
+    def cut(self, records: Sequence[Record]) -> ColdSnapError | None:
+        """``journal.cut`` when the record that ``run.json`` was written after is not there.
+
+        A chain alone cannot show that its end is missing.
+        """
+        try:
+            data = files.read_regular(self.summary, _MAX_SUMMARY)
+            head = parse(data, limit=_MAX_SUMMARY, what=str(self.summary))["journal"]["head_sha256"]
+        except (ColdSnapError, LookupError, TypeError):
+            return None  # killed before it could be written; the chain has to do
+        if any(record.sha256 == head for record in records):
+            return None
+        return ColdSnapError(
+            "journal.cut",
+            "records are missing at the end of the journal",
+            where=str(self.journal),
+            details=(f"run.json names the last record {head}",),
+            cause="the file was edited, or its disk is damaged",
+            remedy="do not trust this run's record; look at the targets: coldsnap status",
+        )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -108,9 +136,9 @@ class RunSummary:
         """``running``, ``interrupted`` (killed), ``damaged``, or what `History.state` says."""
         if self.active:
             return "running"
-        if self.history is None or self.fault is not None:
+        if self.fault is not None:
             return "damaged"
-        return self.history.state or "interrupted"
+        return (self.history.state if self.history else "") or "interrupted"
 
 
 @dataclass(frozen=True)
@@ -174,11 +202,12 @@ class Runs:
     def summary(self, folder: RunFolder) -> RunSummary:
         """What the journal of a run says; a damaged one is reported, not raised."""
         try:
-            found = journal.verify(folder.journal)
-        except ColdSnapError as fault:
-            return RunSummary(folder.id, None, folder.is_active, fault)
+            found = verify(folder.journal)
+        except ColdSnapError as unreadable:
+            return RunSummary(folder.id, None, folder.is_active, unreadable)
         history = fold(found.records) if found.records else None
-        return RunSummary(folder.id, history, folder.is_active, found.fault, found.torn_bytes)
+        fault = found.fault or folder.cut(found.records)
+        return RunSummary(folder.id, history, folder.is_active, fault, found.torn_bytes)
 
     def summaries(self) -> list[RunSummary]:
         """All runs, newest first."""
