@@ -52,9 +52,7 @@ class InstanceHistory:
     """Whether its present job id is used up: it was done, or put back."""
     seconds: float = 0.0
     started: float = 0.0
-    """Unix seconds of the first change's start."""
-    ended: float = 0.0
-    """Unix seconds of the last attempt's end; what it observed before a change is in `seconds`."""
+    """Unix seconds of the first attempt's start."""
     offset: float = 0.0
     """Seconds from the start of the run to its last end, on the journal's clock."""
     reason: str = ""
@@ -193,7 +191,6 @@ def _done(instance: InstanceHistory, record: Record) -> None:
     # An interrupted apply can be found complete when it is resumed: still this run's change.
     instance.state = State.DONE if changed or instance.touched else State.UNCHANGED
     instance.outputs = record.body["outputs"]
-    instance.ended = record.time
     instance.finished = instance.finished or changed
     instance.seconds += float(record.body.get("seconds", 0.0))
     instance.started = instance.started or record.time
@@ -203,7 +200,6 @@ def _done(instance: InstanceHistory, record: Record) -> None:
 def _failed(instance: InstanceHistory, record: Record) -> None:
     instance.state = State.FAILED
     instance.error = ColdSnapError.from_json(record.body["error"])
-    instance.ended = record.time
     instance.seconds += float(record.body.get("seconds", 0.0))
     if record.body.get("applying"):
         instance.dirty = instance.dirty or may_have_changed(instance.error)

@@ -191,7 +191,7 @@ def _unit_row(host: str, unit: Mapping[str, Any]) -> Sequence[str | Cell]:
         str(unit.get("unit", "")),
         host,
         str(unit.get("engine", "")),
-        str(unit.get("model", "")),
+        _model(unit.get("model")),
         str(unit.get("generation", "")),
         Cell(state, _STATE_STYLES.get(state, "")),
         ago(float(since)) if isinstance(since, (int, float)) and since > 0 else "-",
@@ -199,6 +199,10 @@ def _unit_row(host: str, unit: Mapping[str, Any]) -> Sequence[str | Cell]:
         _ports(unit),
         short_digest(str(artifact)) if artifact else "cold start",
     )
+
+
+def _model(model: Any) -> str:
+    return str(model.get("id", "") if isinstance(model, Mapping) else model or "")
 
 
 def _ports(unit: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""plan validate, show, graph, diff, apply, resume, rollback and runs, on hosts that are not there."""
+"""The plan and runs commands from end to end, on hosts that are not there."""
 
 from __future__ import annotations
 

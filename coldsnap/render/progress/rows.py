@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from coldsnap.engine.preview import InstanceKey
 
+HEARTBEAT = "heartbeat"
+"""State of an event by which the engine says only that a step still runs."""
 _WINDOW = 3.0
 """Seconds of samples that a rate is measured over."""
 
@@ -70,7 +72,9 @@ class Row:
         return f"{shown}  {rate(speed)}" if speed else shown
 
     def note(self, event: RunEvent, now: float) -> None:
-        """Take over what a progress event says."""
+        """Take over what a progress event says; a sign of life says nothing new."""
+        if event.state == HEARTBEAT:
+            return
         if event.message and event.message != self.message:
             self.message = event.message
             if event.done is None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from coldsnap.render.quantities import rate, size
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -68,8 +70,8 @@ class Race:
     restore_seconds: float
     cold_seconds: float | None
     same_answer: bool | None
-    parts: tuple[tuple[str, float], ...]
-    """Top-level spans of restore, hydrate and accept, in order."""
+    parts: tuple[tuple[str, float, str], ...]
+    """Top-level spans of restore, hydrate and accept, in order: name, seconds, note."""
 
     @property
     def ratio(self) -> float | None:
@@ -130,9 +132,9 @@ def plan_name(header: Mapping[str, Any]) -> str:
 
 
 def _step_bar(instance: InstanceHistory, run_start: float) -> StepBar:
-    start = max(0.0, instance.started - run_start) if instance.started else 0.0
     seconds = max(0.0, instance.seconds)
-    end = start + seconds
+    end = max(seconds, instance.offset)
+    start = end - seconds
     return StepBar(
         step=instance.key.step,
         unit=instance.key.unit,
@@ -231,14 +233,19 @@ def _races(instances: Iterable[InstanceHistory]) -> tuple[Race, ...]:
     return tuple(races)
 
 
-def _parts(group: Iterable[InstanceHistory]) -> tuple[tuple[str, float], ...]:
+def _parts(group: Iterable[InstanceHistory]) -> tuple[tuple[str, float, str], ...]:
     """Durations of the top-level spans of what ran, each on its own clock: never added."""
-    parts: list[tuple[str, float]] = []
+    parts: list[tuple[str, float, str]] = []
     for instance in group:
         if not instance.touched:
             continue
-        spans = _spans(instance.outputs.get("timing"), 0.0, 0.0, 0.0)
-        parts.extend((span.name, span.seconds) for span in spans if span.depth == 0)
+        spans = [s for s in _spans(instance.outputs.get("timing"), 0, 0, 0) if s.depth == 0]
+        moved = _number(instance.outputs.get("bytes"))
+        # The bytes are those of the first span; what follows it waits and checks.
+        for number, span in enumerate(spans):
+            fast = moved and not number and span.seconds > 0
+            note = f"{size(moved)}, {rate(moved / span.seconds)}" if moved and fast else ""
+            parts.append((span.name, span.seconds, note))
     return tuple(parts)
 
 

@@ -82,8 +82,12 @@ def _race_lines(race: Race, report: RunReport, palette: Palette) -> str:
         words.append(f"same answer: {said}")
     lines = ["   ".join(words)]
     if race.parts:
-        lines.append("   " + "   ".join(f"{clean(n)} {duration(s)}" for n, s in race.parts))
+        lines.append("   " + "   ".join(_part(*part) for part in race.parts))
     return "\n".join(lines)
+
+
+def _part(name: str, seconds: float, note: str) -> str:
+    return f"{clean(name)} {duration(seconds)}" + (f" ({note})" if note else "")
 
 
 def _capture_line(report: RunReport, palette: Palette) -> str:

@@ -41,6 +41,7 @@ def step(
         "state": State.DONE,
         "seconds": seconds,
         "started": START + start,
+        "offset": start + seconds,
         "attempts": 1,
         "touched": True,
         "change": {"summary": f"{name} it"},

@@ -28,7 +28,7 @@ UNITS = {
             "generation": 12,
             "state": "serving",
             "engine": "vllm",
-            "model": "Qwen3-8B",
+            "model": {"id": "Qwen3-8B", "path": "/m"},
             "artifact": "sha256:" + "9b" * 32,
             "since": 1.0,
             "exposed": True,

@@ -41,7 +41,7 @@ def test_a_restore_ends_in_the_figures_that_matter() -> None:
             " restored  qwen3-8b-restore   u0 on gpu-1   2.7 s to first token"
             "   cold start 50 s   18x   same answer: yes"
         ),
-        "   process 0.9 s   hydrate 0.4 s   first token 0.1 s",
+        "   process 0.9 s   hydrate 0.4 s (16 GiB, 43 GB/s)   first token 0.1 s",
         (
             f" run {histories.RUN}; receipt .coldsnap/runs/01R/receipt.json;"
             f" coldsnap runs report {histories.RUN} --html report.html"
