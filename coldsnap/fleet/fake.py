@@ -12,7 +12,6 @@ from coldsnap.fleet.answers import Answers, distinct, key_of, value_of
 from coldsnap.fleet.entries import FakeAnswer, FakeAnswers, HostEntry
 from coldsnap.sdk.host import FactRequest, JobEvent, OperationRequest, OperationResult
 
-
 ANY = "*"
 
 

@@ -6,17 +6,20 @@ import json
 import os
 import shlex
 import signal
-from collections import namedtuple
 from collections.abc import Generator
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pyinfra import host
 from pyinfra.api import FactBase, StringCommand, operation
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.facts import ShortFactBase
 
-Pair = namedtuple("Pair", "one two")
+
+class Pair(NamedTuple):
+    one: int
+    two: int
 
 
 class Echo(FactBase):
@@ -78,8 +81,8 @@ class Suicide(FactBase):
     """Kills the child that asks it, the first time for a given file."""
 
     def command(self, once: str) -> str:
-        if not os.path.exists(once):
-            open(once, "w").close()
+        if not Path(once).exists():
+            Path(once).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return "echo survived"
 
@@ -106,7 +109,7 @@ def present(path: str) -> Generator[str, None, None]:
     yield f"touch {shlex.quote(path)}"
 
 
-@operation(is_idempotent=False)
+@operation(is_idempotent=False, _set_in_op=False)
 def calls_back(path: str) -> Generator[FunctionCommand, None, None]:
     """A Python callback that uses facts and a nested operation."""
 

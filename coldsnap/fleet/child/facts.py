@@ -23,11 +23,13 @@ from pyinfra.api.facts import ShortFactBase
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child.connectors import text_lines
 from coldsnap.fleet.child.failures import last_lines, lost_error, sudo_refusal
-from coldsnap.fleet.child.lane import OUTPUT_LIMIT, Lane, Outcome
+from coldsnap.fleet.child.lane import Lane, Outcome
 from coldsnap.fleet.child.names import load_fact
 from coldsnap.fleet.child.shells import ConnectionLostError
 from coldsnap.fleet.child.targets import Target
 
+ANSWERS_LIMIT = 16 << 20
+"""Bytes of all answers of one round trip."""
 _NO_COMMAND = "##COLDSNAP_NO_COMMAND##"
 
 
@@ -155,6 +157,7 @@ def _run(target: Target, lane: Lane, group: list[Question]) -> None:
     shell = str(arguments.get("_shell_executable") or "sh")
     script = "".join(_part(boundary, n, shell, item.command) for n, item in enumerate(group))
     arguments["_stdin"] = [script]
+    lane.output_limit = ANSWERS_LIMIT
     lane.host.run_shell_command(StringCommand("sh"), **arguments)
     refused = sudo_refusal(target.address, lane.last)
     for number, question in enumerate(group):
@@ -179,10 +182,12 @@ def _take(outcome: Outcome, boundary: str, number: int, question: Question) -> C
     """Cut the output of one fact out of the script's; its error if it failed."""
     out, status = _cut(outcome.stdout.text(), boundary, number)
     err, _ = _cut(outcome.stderr.text(), boundary, number)
+    if outcome.stdout.is_cut and number == 0:
+        status = None  # its beginning is lost
     if status is None:
         cause = last_lines(outcome)[-1:] or ("its output ended early",)
         if outcome.stdout.is_cut:
-            cause = (f"the answers are longer than {OUTPUT_LIMIT >> 20} MiB",)
+            cause = (f"the answers are longer than {ANSWERS_LIMIT >> 20} MiB",)
         return ColdSnapError(
             "host.fact-failed", f"{question.name} gave no answer", cause="".join(cause)
         )

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pyinfra import context
+from pyinfra.api import State
 from pyinfra_cli.inventory import (  # type: ignore[import-untyped]
     make_inventory_from_files,
 )
@@ -25,20 +27,30 @@ def read_inventory(path: str) -> dict[str, Any]:
     Raises:
         ColdSnapError: ``inventory.invalid``: it fails, or uses a connector that we cannot.
     """
+    # Their loader notes the file's name on the state.
+    context.ctx_state.set(State())  # type: ignore[no-untyped-call]
     try:
         inventory = make_inventory_from_files(path, cwd=str(Path(path).resolve().parent))
     except (SystemExit, Exception) as error:
         raise ColdSnapError(
             "inventory.invalid",
             f"pyinfra cannot load the inventory {os.fspath(path)}",
-            cause=f"{type(error).__name__}: {error}"[:500],
+            cause=_reason(error),
         ) from error
+    finally:
+        context.ctx_state.reset()  # type: ignore[no-untyped-call]
     hosts = [_host(path, host) for host in inventory]
     groups = {
         name: {"hosts": [host.name for host in members], "data": _plain(inventory.group_data[name])}
         for name, members in inventory.groups.items()
     }
     return {"hosts": hosts, "groups": groups, "data": _plain(inventory.data)}
+
+
+def _reason(error: BaseException) -> str:
+    """What the file's own code raised; pyinfra wraps it."""
+    inner = getattr(error, "e", None) or getattr(error, "exception", None) or error
+    return f"{type(inner).__name__}: {inner}"[:500]
 
 
 def _host(path: str, host: Any) -> dict[str, Any]:

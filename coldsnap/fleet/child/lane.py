@@ -7,13 +7,15 @@ A fresh pair costs 0.1 ms, and the expensive part, the connection, is kept outsi
 
 from __future__ import annotations
 
-import contextvars
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
+from gevent.local import local
 from pyinfra import context
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.host import Host
@@ -26,27 +28,39 @@ OUTPUT_LIMIT = 4 << 20
 STDERR_LIMIT = 64 << 10
 
 
-class _InheritedContainer:
-    """pyinfra's process-global state variable, made local to a request.
+class _StateOfHost:
+    """pyinfra's process-global state variable, made the one of the host in hand.
 
-    A context variable rather than a greenlet-local: greenlets that a request spawns (pyinfra runs
-    Python callbacks in them) inherit it.
+    The host variable is local to a greenlet, and pyinfra sets it also in the greenlets in which
+    it runs Python callbacks, so the state can always be told from it.
     """
 
-    _current: contextvars.ContextVar[Any] = contextvars.ContextVar("coldsnap_state", default=None)
+    def __init__(self) -> None:
+        self._own = local()
 
     @property
     def module(self) -> Any:
-        return self._current.get()
+        host = context.ctx_host.get()  # type: ignore[no-untyped-call]
+        return getattr(self._own, "module", None) if host is None else host.state
 
     @module.setter
     def module(self, value: Any) -> None:
-        self._current.set(value)
+        self._own.module = value
+
+
+class LaneLog(logging.Handler):
+    """Gives what pyinfra logs to the lane in whose name it does so."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        host = context.ctx_host.get()  # type: ignore[no-untyped-call]
+        lane = getattr(getattr(host, "connector", None), "lane", None)
+        if lane is not None:
+            lane.said.append(record.getMessage())
 
 
 def isolate_state() -> None:
     """Make `pyinfra.context.state` local to each request; once per process."""
-    context.ctx_state.context._container = _InheritedContainer()  # noqa: SLF001
+    context.ctx_state.context._container = _StateOfHost()  # noqa: SLF001
 
 
 class OneHost(Inventory):
@@ -83,6 +97,9 @@ class Lane:
     shell: Shell
     listeners: list[Sink] = field(default_factory=list)
     """Further sinks of standard output (event lines, the operation's tail)."""
+    output_limit: int = OUTPUT_LIMIT
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=20))
+    """What pyinfra logged: errors in Python callbacks are told nowhere else."""
     last: Outcome = field(default_factory=Outcome)
     """The last command; a failed one stays until the next runs."""
 
@@ -101,7 +118,7 @@ class Lane:
             TimeoutError: after `timeout` seconds; the command's process group is dead then.
             ConnectionLostError: the connection broke.
         """
-        self.last = outcome = Outcome()
+        self.last = outcome = Outcome(stdout=Tail(self.output_limit))
 
         def stdout(chunk: bytes) -> None:
             outcome.stdout(chunk)

@@ -117,13 +117,19 @@ class Performance:
         refused = sudo_refusal(self.target.address, lane.last)
         if refused is not None:
             return refused
-        status = lane.last.status
-        how = f"exit status {status}" if status is not None else str(lane.last.failure)
+        status, failure = lane.last.status, lane.last.failure
+        if failure is not None:
+            how, details = str(failure), last_lines(lane.last)
+        elif status:
+            how, details = f"exit status {status}", last_lines(lane.last)
+        else:  # no command failed: pyinfra or a Python callback did
+            lines = [line for text in lane.said for line in text.strip().splitlines()]
+            how, details = "pyinfra gave it up", tuple(line.strip()[:500] for line in lines[-5:])
         return ColdSnapError(
             "host.operation-failed",
             f"{self.name} failed: {how}",
             where=self.target.name,
-            details=last_lines(lane.last),
+            details=details,
             changed=True,
         )
 

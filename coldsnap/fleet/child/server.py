@@ -25,7 +25,7 @@ from gevent.os import make_nonblocking, nb_write
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child import facts, shell_calls
 from coldsnap.fleet.child.inventory_files import read_inventory
-from coldsnap.fleet.child.lane import isolate_state
+from coldsnap.fleet.child.lane import LaneLog, isolate_state
 from coldsnap.fleet.child.operations import Performance
 from coldsnap.fleet.child.targets import Address, Target, unknown_target
 
@@ -155,7 +155,10 @@ def main() -> None:
         if theirs:
             os.environ["PYTHONPATH"] = theirs
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.getLogger("pyinfra").setLevel(logging.CRITICAL)
+    pyinfra = logging.getLogger("pyinfra")
+    pyinfra.setLevel(logging.WARNING)
+    pyinfra.propagate = False
+    pyinfra.addHandler(LaneLog())
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
     # Prints of facts and operations must not get into the protocol.
     output = os.dup(1)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet import InventoryFleet
 from coldsnap.fleet.entries import FakeAnswer, FakeAnswers, HostEntry, Inventory

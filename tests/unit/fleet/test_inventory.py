@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet import InventoryFleet, inventory_schema, open_fleet
 from coldsnap.plan.document import read_document
@@ -143,7 +144,9 @@ def test_a_file_that_is_no_inventory(write, tmp_path):
     assert refused(str(tmp_path / "none.yaml")).code == "inventory.not-found"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "inventories").glob("*.yaml")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "inventories").glob("*.yaml")), ids=lambda p: p.name
+)
 def test_the_examples_are_valid_and_the_schema_says_so_too(path):
     assert open_fleet(str(path)).select("all")
     jsonschema.validate(read_document(path).data, inventory_schema())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child.output import EventLines, Tail
 from coldsnap.fleet.child.shells import GroupMark
 from coldsnap.fleet.results import job_event, operation_result, verb_error
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(st.lists(st.binary(max_size=50), max_size=30), st.integers(1, 64))
@@ -98,7 +99,9 @@ def test_nonsense_from_a_host_is_an_error_of_ours(reported):
 
 
 def test_an_error_from_a_host_is_bounded():
-    error = verb_error({"code": "a.b", "message": "x" * 10**6, "details": ["y" * 10**5] * 1000}, "h")
+    error = verb_error(
+        {"code": "a.b", "message": "x" * 10**6, "details": ["y" * 10**5] * 1000}, "h"
+    )
     assert len(str(error.to_json())) < 200_000
 
 
