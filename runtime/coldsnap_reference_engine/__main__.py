@@ -21,7 +21,7 @@ _UNITS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     timeline = Timeline()
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         if arguments.command == "make-model":
             return _make_model(arguments)
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="coldsnap_reference_engine", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("make-model", help="write a model folder with random weights")
