@@ -127,25 +127,27 @@ def _native() -> Iterator[Source]:
 
 
 def _native_folder() -> Path:
-    """COLDSNAP_NATIVE_DIR, else what was installed, else the source tree's build folder."""
-    candidates = []
-    if given := os.environ.get("COLDSNAP_NATIVE_DIR"):
-        candidates.append(Path(given))
-    try:
-        distribution = importlib.metadata.distribution("coldsnap")
-        candidates.append(Path(str(distribution.locate_file("coldsnap_native"))))
-    except importlib.metadata.PackageNotFoundError:
-        pass
-    candidates.append(Path(coldsnap.__file__).parent.parent / "build" / "native")
-    for folder in candidates:
-        if (folder / "coldsnap-unit").is_file():
-            return folder
+    """COLDSNAP_NATIVE_DIR, else the newer of what was installed and what the source tree built."""
+    given = os.environ.get("COLDSNAP_NATIVE_DIR")
+    candidates = [Path(given)] if given else _built_folders()
+    built = [folder for folder in candidates if (folder / "coldsnap-unit").is_file()]
+    if built:
+        return max(built, key=lambda folder: (folder / "coldsnap-unit").stat().st_mtime)
     raise ColdSnapError(
         "runtime.no-native",
         "the native programs (coldsnap-unit ...) are not built",
         details=tuple(f"looked in {folder}" for folder in candidates),
         remedy="install coldsnap with a C compiler and CMake, or set COLDSNAP_NATIVE_DIR",
     )
+
+
+def _built_folders() -> list[Path]:
+    source_tree = Path(coldsnap.__file__).parent.parent / "build" / "native"
+    try:
+        distribution = importlib.metadata.distribution("coldsnap")
+    except importlib.metadata.PackageNotFoundError:
+        return [source_tree]
+    return [Path(str(distribution.locate_file("coldsnap_native"))), source_tree]
 
 
 def _criu(criu: Criu, scratch: Path) -> Iterator[Source]:
