@@ -38,7 +38,7 @@ def read_inventory(path: str) -> dict[str, Any]:
             cause=_reason(error),
         ) from error
     finally:
-        context.ctx_state.reset()  # type: ignore[no-untyped-call]
+        context.ctx_state.reset()
     hosts = [_host(path, host) for host in inventory]
     groups = {
         name: {"hosts": [host.name for host in members], "data": _plain(inventory.group_data[name])}

@@ -134,6 +134,13 @@ class Lane:
             raise
         return outcome
 
+    def forget(self) -> None:
+        """Let go of outputs at once: pyinfra's objects refer to each other in circles."""
+        self.last = Outcome()
+        self.listeners.clear()
+        self.state.ops.clear()
+        self.state.op_meta.clear()
+
     @contextmanager
     def entered(self) -> Iterator[Lane]:
         """The context of pyinfra is this lane inside; its own `use` forgets to reset on errors."""

@@ -179,6 +179,7 @@ class Target:
                 with lane.entered():
                     yield lane
             finally:
+                lane.forget()
                 if isinstance(host.connector, Ssh):
                     host.connector.disconnect()
 
