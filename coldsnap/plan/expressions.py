@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-from jinja2 import TemplateError, Undefined, nodes
+from jinja2 import TemplateError, Undefined, UndefinedError, nodes
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.plan.problems import near, shown
@@ -75,7 +75,7 @@ class Expression:
             raise
         except TemplateError as error:
             raise ExpressionError(
-                "plan.undefined-value" if "undefined" in str(error) else "plan.expression",
+                "plan.undefined-value" if isinstance(error, UndefinedError) else "plan.expression",
                 f"{shown(self.text)}: {str(error)[:200]}",
             ) from error
         except _EVALUATION as error:

@@ -222,7 +222,10 @@ def _parse(what: str, kind: VariableType, text: str) -> Any:
             return parse_document(text.encode("utf-8", "surrogateescape"), what).data
         except ColdSnapError as error:
             raise ValueError(f"{what} must be {_KINDS[kind][0]}: {error.message}") from error
-    value = plain(text.strip())
+    try:
+        value = plain(text.strip())
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
     if kind == "bool" and text.strip() in ("0", "1"):
         return text.strip() == "1"
     return value

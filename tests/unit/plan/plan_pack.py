@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from coldsnap.plan.registry import Registry
 from coldsnap.sdk import (
     Acceptance,
     Change,
+    ColdSnapError,
     Duration,
     HttpCall,
     Launch,
@@ -60,7 +61,7 @@ class AskSpec(Spec):
 
 class NoteSpec(Spec):
     text: str = ""
-    extra: dict[str, int] = {}
+    extra: dict[str, int] = Field(default={})
 
 
 class _Quiet(Step):
@@ -79,7 +80,7 @@ class Probe(_Quiet):
     summary = "Look at a host"
     spec = ProbeSpec
     scope = Scope.HOST
-    outputs = {"free": "free bytes", "profile": "what was found"}
+    outputs: ClassVar = {"free": "free bytes", "profile": "what was found"}
     read_only = True
 
 
@@ -88,7 +89,7 @@ class Ask(_Quiet):
     summary = "Ask a unit"
     spec = AskSpec
     scope = Scope.UNIT
-    outputs = {"answer": "what it said"}
+    outputs: ClassVar = {"answer": "what it said"}
 
 
 class Note(_Quiet):
@@ -116,6 +117,23 @@ class DemoEngine:
 STEPS = {step.type: step for step in (Probe, Ask, Note)}
 
 
-def registry(templates: Path | None = None) -> Registry:
-    """The demo pack, with templates of a folder that holds ``templates/``."""
-    return Registry.from_packs(Pack("demo", STEPS, templates), engines={"demo": DemoEngine})
+ROOT = Path(__file__).parent / "pack"
+
+
+def demo_registry(root: Path | None = ROOT) -> Registry:
+    """The demo pack with its templates, or with those of another folder's ``templates/``."""
+    return Registry.from_packs(Pack("demo", STEPS, root), engines={"demo": DemoEngine})
+
+
+def found(error: ColdSnapError) -> list[str]:
+    """Each error as one line: code, place, message, cause, remedy."""
+    return [_line(each) for each in (error, *error.more)]
+
+
+def _line(error: ColdSnapError) -> str:
+    source = error.source
+    place = f"{source.line}:{source.column}+{source.width}" if source else "-"
+    parts = [f"{error.code} {place} {error.message}"]
+    parts += [f"({error.cause})"] if error.cause else []
+    parts += [f"-> {error.remedy}"] if error.remedy else []
+    return " ".join(parts)
