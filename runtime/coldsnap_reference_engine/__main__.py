@@ -56,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--tune-seconds", type=float, default=12.0, help="bound of the warm-up's search; 0: none"
     )
+    serve.add_argument("--tp-size", type=int, default=1, help="tensor-parallel ranks")
+    serve.add_argument("--tp-rank", type=int, default=0, help="rank 0 serves, the others follow")
+    serve.add_argument("--tp-master", type=_address, default=("127.0.0.1", 0), metavar="HOST:PORT")
     return parser
 
 
@@ -72,6 +75,7 @@ def _make_model(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace, timeline: Timeline) -> int:
     block_termination()
     from coldsnap_reference_engine.engine import Options  # noqa: PLC0415
+    from coldsnap_reference_engine.ranks import Placement  # noqa: PLC0415
     from coldsnap_reference_engine.running import run  # noqa: PLC0415
 
     options = Options(
@@ -79,6 +83,7 @@ def _serve(arguments: argparse.Namespace, timeline: Timeline) -> int:
         served_name=arguments.served_model_name or arguments.model.resolve().name,
         slots=arguments.slots,
         context=arguments.context,
+        placement=Placement(arguments.tp_rank, arguments.tp_size, arguments.tp_master),
         tune_seconds=max(0.0, arguments.tune_seconds),
     )
     return run(options, timeline, arguments.host, arguments.port, arguments.control_port)
@@ -89,6 +94,13 @@ def _size(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 200MB or 1GiB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 if __name__ == "__main__":

@@ -61,10 +61,16 @@ class Measured:
         }
 
 
-def tune(transformer: Transformer, seconds: float) -> Measured:
+def tune(
+    transformer: Transformer, seconds: float, agree: Callable[[int], int] | None = None
+) -> Measured:
     """Give `transformer` the fastest plan found, and its weights that plan's layouts.
 
-    `seconds` bounds the search; a quiet machine with a small model needs less.
+    Args:
+        transformer: under the untuned plan.
+        seconds: bound of the search; a quiet machine with a small model needs less.
+        agree: gives the decoding width that all ranks use, for this rank's proposal; then the
+            plan is kept in any case.
     """
     begin = time.perf_counter()
     before = transformer.plan
@@ -72,12 +78,12 @@ def tune(transformer: Transformer, seconds: float) -> Measured:
     widths = (*(w for w in DECODE_WIDTHS if w <= transformer.cache.slots), *PREFILL_WIDTHS)
     timings = {kind: search(transformer, kind, widths, seconds / len(KINDS)) for kind in KINDS}
     counts = {kind: len(transformer.weights.of_kind(kind)) for kind in KINDS}
-    _use(transformer, _choose(timings, counts, transformer.cache.slots))
-    is_kept = False
+    _use(transformer, _choose(timings, counts, transformer.cache.slots, agree))
     together = str(_TOGETHER)
     for _ in range(_TRIALS):
         speeds |= {("tuned", load): speed for load, speed in _speeds(transformer).items()}
-        is_kept = speeds["tuned", together] > speeds["untuned", together]
+        is_faster = speeds["tuned", together] > speeds["untuned", together]
+        is_kept = is_faster or agree is not None
         if is_kept:
             break
     else:
@@ -94,7 +100,10 @@ def _use(transformer: Transformer, plan: ExecutionPlan) -> None:
 
 
 def _choose(
-    timings: Mapping[Kind, Timings], counts: Mapping[Kind, int], slots: int
+    timings: Mapping[Kind, Timings],
+    counts: Mapping[Kind, int],
+    slots: int,
+    agree: Callable[[int], int] | None,
 ) -> ExecutionPlan:
     decode_widths = [
         width
@@ -114,6 +123,8 @@ def _choose(
         return sum(counts[k] * _cost(timings[k], layouts[width][k], width) for k in KINDS)
 
     width = min(decode_widths, key=lambda width: step(width) * cost(width))
+    if agree is not None:
+        width = agree(width)
     kernels = {
         (kind, other): timings[kind].best(layouts[width][kind], other)[1]
         for kind in KINDS

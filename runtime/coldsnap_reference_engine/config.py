@@ -11,6 +11,7 @@ from coldsnap.artifact.errors import ColdSnapError
 
 _MAX_CONFIG_BYTES = 1 << 20
 _HEAD_DIM = 64
+_SMALL = 256
 _NEAR = 0.1
 """Share of the wanted size by which a shape may miss it."""
 _LIMITS = {
@@ -122,19 +123,30 @@ def config_of_size(weight_bytes: int, vocab_size: int, bytes_per_weight: int) ->
 
 
 def _shape(hidden: int, wanted: float, vocab_size: int) -> ModelConfig:
+    head_dim = _HEAD_DIM if hidden >= _SMALL else _HEAD_DIM // 2
+    heads = hidden // head_dim
+
     def with_layers(layers: int) -> ModelConfig:
         return ModelConfig(
             vocab_size=vocab_size,
             hidden_size=hidden,
             intermediate_size=max(256, hidden * 8 // 3 // 256 * 256),
             num_hidden_layers=layers,
-            num_attention_heads=hidden // _HEAD_DIM,
-            num_key_value_heads=max(1, hidden // _HEAD_DIM // 4),
-            head_dim=_HEAD_DIM,
+            num_attention_heads=heads,
+            num_key_value_heads=_kv_heads(heads),
+            head_dim=head_dim,
         )
 
     one, two = with_layers(1).parameters, with_layers(2).parameters
     return with_layers(max(1, round((wanted - one) / (two - one)) + 1))
+
+
+def _kv_heads(heads: int) -> int:
+    """About a third of the heads; a power of two, so that ranks can share them."""
+    found = 2
+    while found * 2 * 3 <= heads and heads % (found * 2) == 0:
+        found *= 2
+    return found
 
 
 def _aspect(config: ModelConfig) -> float:

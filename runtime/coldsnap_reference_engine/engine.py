@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from coldsnap_reference_engine.generate import WEIGHTS
 from coldsnap_reference_engine.kernels import Crew, Multiplier
 from coldsnap_reference_engine.kv_cache import KvCache
 from coldsnap_reference_engine.plan import ExecutionPlan, untuned
+from coldsnap_reference_engine.ranks import JOIN_SECONDS, Placement, ranks_of
 from coldsnap_reference_engine.scheduler import Scheduler
 from coldsnap_reference_engine.timeline import Timeline, log
 from coldsnap_reference_engine.tokenizer import load_tokenizer
-from coldsnap_reference_engine.transformer import Transformer
+from coldsnap_reference_engine.transformer import Alone, Transformer
 from coldsnap_reference_engine.weights import CHECKPOINT_LAYOUTS, Weights
 
 
@@ -34,6 +35,7 @@ class Options:
     """Sequences in progress at once."""
     context: int = 2048
     """Longest prompt and answer together, in tokens."""
+    placement: Placement = field(default_factory=Placement)
     tune_seconds: float = 12.0
     """Bound of the warm-up's search; 0 serves without it."""
 
@@ -53,20 +55,40 @@ class Engine:
         self.config = read_config(options.model)
         self.tokenizer = load_tokenizer(options.model / "tokenizer.json")
         timeline.mark("tokenizer")
-        self.weights = Weights(self.config)
+        placement = options.placement
+        self.ranks = ranks_of(placement, self.config)
+        self.weights = Weights(self.config, placement.rank, placement.size)
         self.load_checkpoint(CHECKPOINT_LAYOUTS)
         timeline.mark("weights")
         self.transformer = self._transformer()
         self.measured: Measured | None = None
         if options.tune_seconds:
-            self.measured = tune(self.transformer, options.tune_seconds)
-            log(self.measured.summary)
+            self.measured = self._tune(options.tune_seconds)
             timeline.mark("tuning")
-        self.scheduler = Scheduler(self.transformer)
+        self.ranks.join(JOIN_SECONDS)
+        stepper = self.ranks.attach(self.transformer, self._break)
+        self.scheduler = Scheduler(stepper, self._break)
 
     @property
     def plan(self) -> ExecutionPlan:
         return self.transformer.plan
+
+    def _tune(self, seconds: float) -> Measured:
+        def agree(width: int) -> int:
+            self.ranks.join(JOIN_SECONDS)
+            return self.ranks.agree(width)
+
+        size = self.options.placement.size
+        # Ranks time their shares on their own: they are not all here yet.
+        self.transformer.collective = Alone(size)
+        measured = tune(self.transformer, seconds, agree if size > 1 else None)
+        self.transformer.collective = self.ranks.collective
+        log(measured.summary)
+        return measured
+
+    def _break(self, reason: str) -> None:
+        log(f"broken: {reason}")
+        self.gate.turn(Phase.BROKEN, reason)
 
     def load_checkpoint(self, layouts: Any = None) -> None:
         """Fill the weights from the model folder, in the plan's layouts or those given."""
@@ -112,10 +134,11 @@ class Engine:
         cache = KvCache(
             options.slots,
             config.num_hidden_layers,
-            config.num_key_value_heads,
+            config.num_key_value_heads // options.placement.size,
             context,
             config.head_dim,
         )
         blas = BlasThreads()
         multiplier = Multiplier(Crew(self.threads), blas)
-        return Transformer(config, self.weights, cache, multiplier, untuned(blas.initial))
+        plan, collective = untuned(blas.initial), self.ranks.collective
+        return Transformer(config, self.weights, cache, multiplier, plan, collective)

@@ -17,6 +17,8 @@ class Phase(str, Enum):
     """Weights and KV are given back; an image may be taken. After a restore it is still this."""
     HYDRATING = "hydrating"
     SLEEPING = "sleeping"
+    BROKEN = "broken"
+    """Another rank is gone; only a new start or a restore helps."""
     STOPPING = "stopping"
 
 

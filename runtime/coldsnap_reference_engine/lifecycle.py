@@ -19,6 +19,10 @@ from coldsnap_reference_engine.http_server import Server
 from coldsnap_reference_engine.regions import trim_heap
 from coldsnap_reference_engine.timeline import log
 
+_PART_SECONDS = 5.0
+_JOIN_SECONDS = 60.0
+"""Other ranks are restored and hydrated at the same time."""
+
 
 class Lifecycle:
     """Turns an engine's phases, one request at a time."""
@@ -90,6 +94,7 @@ class Lifecycle:
             begin = time.monotonic()
             try:
                 amount = self._bring_back(source)
+                self._engine.ranks.join(_JOIN_SECONDS)
             except Exception as error:
                 self._drop(with_weights=True)
                 gate.turn(before, str(error))
@@ -128,6 +133,7 @@ class Lifecycle:
             raise _wrong_phase("woken", phase)
         if self._is_shallow:
             with self._lock:
+                self._engine.ranks.join(_JOIN_SECONDS)
                 self._is_shallow = False
                 self._engine.gate.turn(Phase.SERVING)
         self.hydrate({"recovery": True})
@@ -155,6 +161,11 @@ class Lifecycle:
                 f"{left} requests were still running after {seconds:g} s; the engine serves on",
                 remedy="try again when it is less busy, or allow more time",
             )
+        try:
+            self._engine.ranks.part(max(seconds, _PART_SECONDS))
+        except ColdSnapError:
+            gate.turn(Phase.SERVING)
+            raise
         self._serving.close_idle()
 
     def _drop(self, *, with_weights: bool) -> None:

@@ -12,13 +12,18 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from coldsnap_reference_engine.sampling import Sampler, Sampling, Token
-from coldsnap_reference_engine.transformer import Span, Transformer
+from coldsnap_reference_engine.transformer import Span
 
 if TYPE_CHECKING:
+    import collections.abc
+    from collections.abc import Callable
+
     from coldsnap_reference_engine.kernels import Floats
+    from coldsnap_reference_engine.kv_cache import KvCache
+    from coldsnap_reference_engine.plan import ExecutionPlan
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
 
@@ -57,11 +62,27 @@ class Sequence:
         self.is_cancelled = True
 
 
+class Stepper(Protocol):
+    """A transformer, alone or leading others."""
+
+    @property
+    def plan(self) -> ExecutionPlan: ...
+
+    @property
+    def cache(self) -> KvCache: ...
+
+    def prefill(self, span: Span, *, last: bool) -> Floats | None: ...
+
+    def decode(self, spans: collections.abc.Sequence[Span]) -> Floats: ...
+
+
 class Scheduler:
     """Owns the transformer: one thread computes, any thread submits."""
 
-    def __init__(self, transformer: Transformer) -> None:
+    def __init__(self, transformer: Stepper, broken: Callable[[str], None]) -> None:
+        """`broken` is told when other ranks cannot be reached any more."""
         self._transformer = transformer
+        self._broken = broken
         self._changed = threading.Condition()
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
@@ -100,8 +121,11 @@ class Scheduler:
             try:
                 self._step()
             except Exception as error:  # noqa: BLE001 - a step that fails ends its requests, not the engine
+                reason = f"{type(error).__name__}: {error}"
+                if isinstance(error, OSError):
+                    self._broken(reason)
                 for sequence in list(self._running):
-                    self._finish(sequence, "error", f"{type(error).__name__}: {error}")
+                    self._finish(sequence, "error", reason)
 
     def _step(self) -> None:
         for sequence in [one for one in self._running if one.is_cancelled]:

@@ -65,6 +65,8 @@ class ServingHandler(Handler):
 
     def post_completions(self) -> None:
         body = self.read_json()
+        if rank := self.engine.options.placement.rank:
+            raise HttpError(503, f"rank {rank} follows rank 0; ask that", "unavailable", "follower")
         try:
             with self.engine.gate.entered():
                 self._complete(body)

@@ -30,9 +30,13 @@ class Collective(Protocol):
 
 
 class Alone:
-    """The collective of a single rank."""
+    """The collective of a single rank; of a larger `size`, one that hears nobody.
 
-    size = 1
+    With it a rank can time its own share before the others are there; its numbers mean nothing.
+    """
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
 
     def all_reduce(self, values: Floats) -> Floats:
         return values
@@ -68,8 +72,8 @@ class Transformer:
         self.cache = cache
         self.plan = plan
         self.multiplier = multiplier
-        self._collective = collective or Alone()
-        ranks = self._collective.size
+        self.collective = collective or Alone()
+        ranks = self.collective.size
         self._heads = config.num_attention_heads // ranks
         self._kv_heads = config.num_key_value_heads // ranks
         self._cos, self._sin = _rotations(config)
@@ -104,17 +108,17 @@ class Transformer:
             qkv = self._multiply(normed, f"{name}.self_attn.qkv_proj.weight", "qkv")
             mixed = self._attention(layer, qkv, spans, cos, sin)
             projected = self._multiply(mixed, f"{name}.self_attn.o_proj.weight", "out")
-            hidden = hidden + self._collective.all_reduce(projected)
+            hidden = hidden + self.collective.all_reduce(projected)
             normed = self._norm(hidden, f"{name}.post_attention_layernorm.weight")
             inner = self._multiply(normed, f"{name}.mlp.gate_up_proj.weight", "gate_up")
             gated = _swiglu(inner)
             down = self._multiply(gated, f"{name}.mlp.down_proj.weight", "down")
-            hidden = hidden + self._collective.all_reduce(down)
+            hidden = hidden + self.collective.all_reduce(down)
         return hidden
 
     def _logits(self, hidden: Floats) -> Floats:
         normed = self._norm(hidden, "model.norm.weight")
-        return self._collective.all_gather(self._multiply(normed, "lm_head.weight", "head"))
+        return self.collective.all_gather(self._multiply(normed, "lm_head.weight", "head"))
 
     def _multiply(self, x: Floats, name: str, kind: Kind) -> Floats:
         kernel = self.plan.kernel(kind, x.shape[0])
