@@ -1,0 +1,91 @@
+"""artifact list, inspect, verify, diff, delete on a store in this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+_path = Path(__file__).parents[1] / "unit" / "artifact" / "conftest.py"
+_spec = importlib.util.spec_from_file_location("artifact_conftest", _path)
+captures = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(captures)
+
+
+@pytest.fixture
+def store(cli, tmp_path) -> Path:
+    root = tmp_path / "store"
+    captures.publish_one(tmp_path / "first", root, seed="one", tags=["first"])
+    captures.publish_one(tmp_path / "second", root, seed="two", tags=["second", "newest"])
+    cli.env["COLDSNAP_STORE"] = f"oci-layout:{root}"
+    return root
+
+
+def test_list(cli, store) -> None:
+    found = cli("artifact", "list", "--json").json
+    assert [entry["tags"] for entry in found] == [["second", "newest"], ["first"]]
+    assert all(entry["bytes"] > 0 for entry in found)
+    lines = cli("artifact", "list").out.splitlines()
+    assert lines[0].split() == ["ARTIFACT", "NAME", "TAGS", "SIZE", "UNITS", "CREATED"]
+    assert "second, newest" in lines[1]
+
+
+def test_a_store_that_is_not_there(cli, tmp_path) -> None:
+    missing = f"oci-layout:{tmp_path / 'nope'}"
+    assert "error[store." in cli("artifact", "list", "--store", missing, code=1).err
+    bad = cli("artifact", "list", "--store", "s3://x", code=1).err
+    assert "error[store.unsupported]" in bad
+    assert "remedy: give --store oci-layout:" in bad
+
+
+def test_inspect(cli, store) -> None:
+    text = cli("artifact", "inspect", "first").out
+    assert text.startswith("sha256:")
+    assert "criu-image" in text
+    assert "└─" not in text
+    tree = cli("artifact", "inspect", "first", "--size").out
+    assert "└─" in tree
+    data = cli("artifact", "inspect", "first", "--json").json
+    assert data["descriptor"]["format"] == 9
+    by_prefix = cli("artifact", "inspect", data["manifest"][7:19], "--json").json
+    assert by_prefix == data
+
+
+def test_what_is_not_in_the_store(cli, store) -> None:
+    assert "error[store.no-such-artifact]" in cli("artifact", "inspect", "third", code=1).err
+
+
+def test_verify_finds_a_flipped_byte_and_names_the_file(cli, store) -> None:
+    good = cli("artifact", "verify", "first", "--json").json
+    assert good["bytes_hashed"] == good["bytes"]
+    assert cli("artifact", "verify", "first").out.startswith("intact: sha256:")
+    data = cli("artifact", "inspect", "first", "--json").json
+    item = max(data["descriptor"]["capsule"]["objects"], key=lambda item: item["bytes"])
+    blob = store / "blobs" / "sha256" / item["sha256"].removeprefix("sha256:")
+    blob.chmod(0o600)
+    content = bytearray(blob.read_bytes())
+    content[len(content) // 2] ^= 1
+    blob.write_bytes(content)
+    done = cli("artifact", "verify", "first", code=1)
+    assert "error[store.blob-differs]" in done.err
+    assert item["path"] in done.err
+
+
+def test_diff(cli, store) -> None:
+    assert cli("artifact", "diff", "first", "first").out.startswith("No differences.")
+    found = cli("artifact", "diff", "first", "second", "--json").json
+    assert found
+    text = cli("artifact", "diff", "first", "second").out
+    assert f"{len(found)} differences" in text
+
+
+def test_delete_asks_and_frees(cli, store) -> None:
+    refused = cli("artifact", "delete", "first", code=1)
+    assert "error[cli.not-confirmed]" in refused.err
+    before = sum(p.stat().st_size for p in store.rglob("*") if p.is_file())
+    done = cli("artifact", "delete", "first", "--yes", "--collect", "--json").json
+    assert done["bytes_freed"] > 0
+    assert sum(p.stat().st_size for p in store.rglob("*") if p.is_file()) < before
+    assert [e["tags"] for e in cli("artifact", "list", "--json").json] == [["second", "newest"]]
+    cli("artifact", "verify", "second")
