@@ -22,6 +22,8 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_XET": "1",
     "HF_HUB_OFFLINE": "1",
+    # Compiled once for a single small kernel, the headers would only swell the capsule by 150 MB.
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     "TORCHINDUCTOR_CACHE_DIR": f"{CACHES}/torchinductor",
     "TRITON_CACHE_DIR": f"{CACHES}/triton",
     "VLLM_CACHE_ROOT": f"{CACHES}/vllm",
