@@ -5,15 +5,16 @@ It knows no serving engine, no step type and no transport. What others use of it
 | name | what |
 |---|---|
 | `Setup`, `Limits` | everything a call needs: plan, text, fleet, registry, project folder, limits |
-| `preview_plan(setup) -> Preview` (`surveying.preview`) | observe + diff of every instance; changes nothing |
+| `preview_plan(setup) -> Preview` | `surveying.preview`: observe + diff; changes nothing |
 | `save_plan(setup, preview, path)`, `load_plan_file(path)`, `is_saved_plan(path)` | saved plans |
 | `apply(setup, saved=None) -> RunResult` | a new run |
 | `resume(setup, folder)`, `rollback(setup, folder)` | work on a run that stopped |
-| `stored_plan(folder)` | what a run recorded of its plan, to make the `Setup` for those two |
+| `stored_plan(folder)` | what a run recorded of its plan, to make their `Setup` |
 | `Runs(project)`: `ids`, `find(name)`, `summary`, `summaries` | the runs of a project |
-| `verify(path) -> Verification`, `fold(records) -> History` | a journal: is it intact, what does it say |
+| `verify(path) -> Verification` | a journal: is it intact? |
+| `fold(records) -> History` | a journal: what does it say? |
 | `CancelToken`: `request(signum)` | what a signal handler calls |
-| `exit_code_of_preview`, `exit_code_of_error`, `RunResult.exit_code` | exit codes, decided in `outcome` |
+| `exit_code_of_preview`, `exit_code_of_error` | exit codes, decided in `outcome` |
 | `Fleet` | the protocol that `coldsnap.fleet` implements |
 
 Follow one apply: `applying` makes the run's folder and journal; `process` wires the parts and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from coldsnap.engine.instances import Instance
 from coldsnap.engine.lease import HeldLeases
 from coldsnap.engine.recorder import Recorder
 from coldsnap.engine.saved_change import change_from, change_json
+from coldsnap.engine.timeouts import within
 from coldsnap.sdk.change import Change
 from coldsnap.sdk.host import JobEvent
 from coldsnap.sdk.spec import Spec
@@ -40,8 +40,11 @@ class Done:
 
 
 class _Attempt:
-    """One try. After its time-out it may still run in a thread that nobody waits for; then
-    `abandoned` keeps it from writing."""
+    """One try.
+
+    After its time-out it may still run in a thread that nobody waits for; then `abandoned` keeps
+    it from writing.
+    """
 
     def __init__(self, owner: Attempts, instance: Instance, number: int) -> None:
         self._owner = owner
@@ -62,6 +65,9 @@ class _Attempt:
             deadline=self._timeout,
             redo=redo,
         )
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
     @property
     def seconds(self) -> float:
@@ -239,7 +245,8 @@ class Attempts:
             with self._crashes.told(instance):
                 if timeout is None:
                     return work(tried)
-                return _within(tried, work, timeout + self._hang_grace)
+                limit = timeout + self._hang_grace
+                return within(limit, lambda: work(tried), on_giving_up=tried.abandon)
         except ColdSnapError as error:
             error.where = error.where or instance.label
             touched = self.recorder.of(instance.key).state is State.APPLYING
@@ -269,33 +276,3 @@ class Attempts:
 def _is_retryable(error: BaseException) -> bool:
     """A refusal of the run itself (cancelled, lease held, plan wrong) does not get better."""
     return isinstance(error, ColdSnapError) and not error.code.startswith(_NEVER_RETRIED)
-
-
-def _within(tried: _Attempt, work: Callable[[_Attempt], Done], seconds: float) -> Done:
-    """Run in a thread that is given up if it does not end: Python cannot end one.
-
-    Everything that changes a host ends by itself, because its own time-out is what was left.
-    """
-    done: list[Done] = []
-    failed: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            done.append(work(tried))
-        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-            failed.append(error)
-
-    thread = threading.Thread(target=target, name="coldsnap-attempt", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failed:
-        raise failed[0]
-    if done:
-        return done[0]
-    tried.abandoned = True
-    raise ColdSnapError(
-        "step.timeout",
-        f"did not end within {seconds:g} s and was given up",
-        remedy="raise the step's timeout",
-        changed=True,
-    )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Self
 
 from coldsnap.artifact.errors import ColdSnapError
 
@@ -88,7 +89,7 @@ class CancelWatch:
         self._advance, self._on_stage = advance, on_stage
         self._thread = threading.Thread(target=self._loop, name="coldsnap-cancel", daemon=True)
 
-    def __enter__(self) -> CancelWatch:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

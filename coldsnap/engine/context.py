@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from coldsnap.artifact.errors import ColdSnapError
-
 from coldsnap.engine.barrier import Barriers, InstanceBarrier
 from coldsnap.engine.hosts import ReadOnlyHost
 from coldsnap.engine.instances import Expansion, Instance

@@ -21,7 +21,7 @@ class Fleet(Protocol):
 
     @property
     def sha256(self) -> str:
-        """``sha256:<hex>`` of what the inventory says (hosts, groups, vars), kept in saved plans."""
+        """``sha256:<hex>`` of hosts, groups and variables; kept in saved plans."""
 
     def select(self, selector: str) -> tuple[str, ...]:
         """Names of the hosts that a host name, a group or ``all`` means, in inventory order.

@@ -2,8 +2,8 @@
 
 A unit is placed once on each host of its `hosts`; a step's `hosts` narrows that. An instance
 needs the instances of its needed steps on the same host (and for the same unit, where both have
-one); a step that shares no host with its need, or one of which runs on no host, needs all of them. So
-hosts go on at their own pace, and where all must meet the plan says so with a barrier.
+one); a step that shares no host with its need, or one of which runs on no host, needs all of
+them. So hosts go on at their own pace, and where all must meet the plan says so with a barrier.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """The journal of one run: hash-chained JSON lines, each durable before the run goes on.
 
 One record is one line: canonical JSON of ``{"kind", "seq", "time", "clock", "prev", "sha256",
-...}``, where `sha256` is the digest of the record without that field and `prev` is the `sha256` of the record
-before (of nothing: `GENESIS`). So any edit, reordering, insertion or deletion breaks the chain.
-What a chain cannot show is a cut at the end; a finished run is sealed by ``run.closed`` and its
-receipt names the digest of that last record.
+...}``, where `sha256` is the digest of the record without that field and `prev` is the `sha256`
+of the record before (of nothing: `GENESIS`). So any edit, reordering, insertion or deletion
+breaks the chain. What a chain cannot show is a cut at its end: a finished run is sealed by
+``run.closed``, and ``run.json`` names the digest of the last record (`RunFolder.cut`).
 
 Why JSON lines and not SQLite: a record is an append and an fsync, nothing that is already
 written is ever touched again (SQLite rewrites pages, and its WAL is a second file that has to
 travel with the first); a crash can only tear the last line, which is recognised and cut off; the
 file is read with less, grep and jq, copied while it grows, and verified with a loop of ten
-lines in any language; and a run has thousands of records, not millions, and one reader that wants all of them.
+lines in any language; and a run has thousands of records, not millions, and readers that want
+all of them.
 """
 
 from __future__ import annotations
@@ -235,13 +236,14 @@ def _checked(line: bytes, seq: int, head: str, *, sealed: bool) -> Record | str:
     if not isinstance(fields, dict) or not fields.keys() >= _FRAME:
         return "a field is missing"
     body = {key: value for key, value in fields.items() if key != "sha256"}
+    reason = ""
     if not _is_canonical(line, fields):
-        return "its bytes are not those that were written"
-    if fields["sha256"] != canonical.digest(body):
-        return "its digest does not match its content"
-    if fields["seq"] != seq or fields["prev"] != head:
-        return "it does not follow the record before it"
-    return _record(fields, {key: body[key] for key in body if key not in _FRAME})
+        reason = "its bytes are not those that were written"
+    elif fields["sha256"] != canonical.digest(body):
+        reason = "its digest does not match its content"
+    elif fields["seq"] != seq or fields["prev"] != head:
+        reason = "it does not follow the record before it"
+    return reason or _record(fields, {key: body[key] for key in body if key not in _FRAME})
 
 
 def _is_canonical(line: bytes, fields: Mapping[str, Any]) -> bool:

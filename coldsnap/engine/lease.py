@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.place import runtime_place
@@ -102,7 +102,7 @@ class HeldLeases:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="coldsnap-lease", daemon=True)
 
-    def __enter__(self) -> HeldLeases:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,4 +1,4 @@
-"""The preview: what `plan diff` found, as data. Rendered by coldsnap.render, kept in saved plans."""
+"""The preview: what `plan diff` found, as data. coldsnap.render shows it, saved plans keep it."""
 
 from __future__ import annotations
 

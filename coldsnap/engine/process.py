@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,6 @@ from coldsnap.engine.runs import RunFolder
 from coldsnap.engine.schedule import Schedule
 from coldsnap.engine.setup import Setup
 from coldsnap.engine.walk import Walk
-
 
 _CUT_AGAIN = 0.2
 """Seconds."""
@@ -62,7 +61,7 @@ class Process:
             rendering,
             run=folder.id,
             barriers=self.barriers,
-            parked=lambda host: self._schedule.parked(host),
+            parked=self._parked,
         )
         self._schedule = Schedule({}, setup.limits)
         self._started = time.monotonic()
@@ -85,8 +84,7 @@ class Process:
                 )
             )
             every = setup.limits.heartbeat
-            running = lambda: self._schedule.running()  # noqa: E731 - it is replaced by phases
-            stack.enter_context(Heartbeats(recorder, running, types, every))
+            stack.enter_context(Heartbeats(recorder, self._running, types, every))
             stack.enter_context(setup.cancel.watch(self._on_cancel))
             self._leases = leases
             yield Attempts(
@@ -121,7 +119,7 @@ class Process:
 
     def side_phase(self, keys: list[InstanceKey], work: Callable[[InstanceKey], bool]) -> None:
         """Do something with some instances at once, whatever their order, before the walk."""
-        self._schedule = Schedule({key: () for key in keys}, self.setup.limits)
+        self._schedule = Schedule(dict.fromkeys(keys, ()), self.setup.limits)
         if self.stops.halted.is_set():
             self._schedule.halt()
         self._schedule.run(work, lambda _key, _root: None)
@@ -193,6 +191,14 @@ class Process:
             folder=str(self.folder.path),
             **counts,
         )
+
+    # Both ask for the schedule anew: each phase has its own.
+
+    def _parked(self, host: str) -> AbstractContextManager[None]:
+        return self._schedule.parked(host)
+
+    def _running(self) -> list[tuple[InstanceKey, float]]:
+        return self._schedule.running()
 
     def _on_cancel(self, stage: int) -> None:
         running = [str(key) for key, _since in self._schedule.running()]

@@ -111,7 +111,7 @@ class Rendering:
 def _ambiguous(step: str, here: InstanceKey, candidates: list[InstanceKey]) -> ColdSnapError:
     return ColdSnapError(
         "plan.ambiguous-output",
-        f"{here} refers to outputs of {step}, which ran {len(candidates)} times with differing ones",
+        f"{here} refers to outputs of {step}, which ran {len(candidates)} times and differed",
         details=tuple(str(key) for key in candidates[:10]),
         remedy="narrow that step with hosts:, or use its outputs in a step on the same host",
     )

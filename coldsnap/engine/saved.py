@@ -78,20 +78,21 @@ def load_plan_file(path: Path) -> SavedPlan:
     """Read a saved plan and check its digest.
 
     Raises:
-        ColdSnapError: ``plan.not-saved`` when it is no saved plan; ``plan.saved-damaged`` when it was
-            edited; ``file.*``.
+        ColdSnapError: ``plan.not-saved`` when it is no saved plan; ``plan.saved-damaged`` when it
+            was edited; ``file.*``.
     """
     data = files.read_regular(path, MAX_BYTES)
     try:
         body = json.loads(data)
-        if body["coldsnap"] != FORMAT:
-            raise KeyError(FORMAT)
+        is_ours = body["coldsnap"] == FORMAT
     except (ValueError, KeyError, TypeError, RecursionError):
+        is_ours = False
+    if not is_ours:
         raise ColdSnapError(
             "plan.not-saved",
             f"{path} is not a saved plan",
             remedy="make one: coldsnap plan diff PLAN --out FILE",
-        ) from None
+        )
     digest = body.pop("sha256", "")
     if canonical.digest(body) != digest:
         raise ColdSnapError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import networkx
+import networkx as nx
 
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.instances import Expansion, expand
@@ -50,11 +50,11 @@ def preview(setup: Setup) -> Preview:
 
 def expansion_of(setup: Setup) -> Expansion:
     """All instances of the plan, on the hosts of the inventory; raises as `expand`."""
-    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     place = {node.id: number for number, node in enumerate(setup.plan.steps)}
     graph.add_nodes_from(place)
     graph.add_edges_from((need, node.id) for node in setup.plan.steps for need in node.needs)
-    order = networkx.lexicographical_topological_sort(graph, key=place.__getitem__)
+    order = nx.lexicographical_topological_sort(graph, key=place.__getitem__)
     return expand(setup.plan, tuple(order), setup.registry.steps, setup.fleet)
 
 

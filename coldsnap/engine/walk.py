@@ -2,7 +2,7 @@
 
 | on_failure | when an instance fails |
 |---|---|
-| recover | nothing more starts; when all that runs has ended, everything this run changed is put back, newest first |
+| recover | nothing more starts; what runs ends; all that this run changed is put back |
 | continue | what needs it is skipped; everything else goes on |
 | stop | nothing more starts; everything is left as it is |
 
@@ -28,7 +28,6 @@ from coldsnap.engine.preview import InstanceKey
 from coldsnap.engine.recorder import Recorder
 from coldsnap.engine.schedule import Schedule
 from coldsnap.plan.model import OnFailure
-
 
 _HANDS_OFF = ("journal.", "lease.lost")
 """Codes after which nothing may be put back: it could not be recorded, or is not ours."""

@@ -1,9 +1,9 @@
 """What the engine adds to a step on @local, beside bare pyinfra in the same run.
 
 A step here is one fact and one operation. Bare pyinfra does the same with its own API: a State
-(it cannot be used for a second round), the fact, the operation. The engine does it with observe, diff, a
-journal that is fsynced at every transition, and the child process in between. Both are measured
-per step, as the difference between a long and a short run, so that starting up is not counted.
+(it cannot be used for a second round), the fact, the operation. The engine does it with observe,
+diff, a journal that is fsynced at every transition, and the child process in between. Ours is the
+difference between a long and a short run, so that starting up is not counted.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def main() -> int:
             bare.append(bare_ms())
             short = engine_seconds(SHORT, Path(name))
             ours.append((engine_seconds(LONG, Path(name)) - short) / (LONG - SHORT) * 1000)
-    print(f"one fact and one operation on @local, median of {ROUNDS}: goal <= {GOAL_MS:g} ms in all")
+    print(
+        f"one fact and one operation on @local, median of {ROUNDS}: goal <= {GOAL_MS:g} ms in all"
+    )
     print(f"  bare pyinfra         {median(bare):6.1f} ms a step")
     print(f"  the engine           {median(ours):6.1f} ms a step")
     print(f"  added                {median(ours) - median(bare):+6.1f} ms a step")

@@ -32,7 +32,8 @@ from coldsnap.plan.registry import Registry
 registry = Registry.from_packs(PACK)
 with open_fleet(sys.argv[2]) as fleet:
     plan = load_plan(sys.argv[1], registry)
-    found = preview_plan(Setup(plan=plan, text="", fleet=fleet, registry=registry, project=Path(".")))
+    setup = Setup(plan=plan, text="", fleet=fleet, registry=registry, project=Path("."))
+    found = preview_plan(setup)
 assert len(found.instances) == 10000 and not found.errors, found.errors[:1]
 print(sum(1 for i in found.instances if i.change.is_pending), "of", len(found.instances), "pending")
 """
@@ -90,8 +91,21 @@ def main() -> int:
         inventory = str(folder / "inventory.yaml")
         rows = [
             ("engine", [sys.executable, "-c", CHILD, str(own), inventory, str(HERE)]),
-            ("coldsnap plan diff", [sys.executable, "-m", "coldsnap.cli", "plan", "diff", str(core),
-                                    "-i", inventory, "--color", "never"]),
+            (
+                "coldsnap plan diff",
+                [
+                    sys.executable,
+                    "-m",
+                    "coldsnap.cli",
+                    "plan",
+                    "diff",
+                    str(core),
+                    "-i",
+                    inventory,
+                    "--color",
+                    "never",
+                ],
+            ),
         ]
         print(f"{STEPS} steps x {HOSTS} hosts: goal < {GOAL_SECONDS:g} s, < {GOAL_MB:g} MB")
         missed = False

@@ -21,9 +21,9 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.cancel import CancelToken, cancelled
 from coldsnap.engine.events import Kind, RunEvent
 from coldsnap.engine.history import History, fold
+from coldsnap.engine.jobs import NoJobs
 from coldsnap.engine.journal import verify
 from coldsnap.engine.lease import NoLeases
-from coldsnap.engine.jobs import NoJobs
 from coldsnap.engine.runs import Runs
 from coldsnap.engine.setup import Limits, Setup
 from coldsnap.plan.model import Frame, OnFailure, Plan, Retry, StepNode
@@ -336,7 +336,7 @@ def node(step: str, kind: str = "t.set", needs: Sequence[str] = (), **fields: An
     """A step; keyword arguments that `StepNode` does not have are its parameters."""
     own = {"hosts", "when", "timeout", "retry", "on_failure"}
     settings = {name: fields.pop(name) for name in own & fields.keys()}
-    if kind not in ("t.meet",):
+    if kind != "t.meet":
         fields = {"key": step, "value": f"v-{step}", **fields}
     if isinstance(settings.get("on_failure"), str):
         settings["on_failure"] = OnFailure(settings["on_failure"])
@@ -412,6 +412,8 @@ class World:
     def set(self, host: str, **values: Any) -> None:
         with self.fleet.host(host).changing() as state:
             state.update(values)
+            for key in [key for key, value in values.items() if value is None]:
+                del state[key]
 
     def said(self, kind: Kind) -> list[RunEvent]:
         return [event for event in self.events if event.kind is kind]

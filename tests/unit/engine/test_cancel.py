@@ -114,7 +114,7 @@ def test_failure_while_cancelling_is_recovered(world: World) -> None:
 
 def test_step_that_ignores_the_cut_is_left_behind(world: World) -> None:
     cancel_when(world, Kind.STEP_STARTED, "a", signal.SIGINT, signal.SIGINT)
-    import coldsnap.engine.schedule as schedule  # noqa: PLC0415
+    from coldsnap.engine import schedule  # noqa: PLC0415
 
     schedule._GIVE_UP_AFTER = 0.3
     try:

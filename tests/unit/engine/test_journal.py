@@ -34,7 +34,9 @@ def test_chain_links_every_record_to_the_one_before(tmp_path: Path) -> None:
     assert found.records[3].body == {"n": 2, "seen": {"text": "ä\n", "none": None}}
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_any_single_byte_edit_is_detected(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "j"
@@ -54,7 +56,9 @@ def test_any_single_byte_edit_is_detected(tmp_path: Path, data: st.DataObject) -
         assert sealed(found.records) is None
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_reordering_deleting_and_doubling_lines_is_detected(
     tmp_path: Path, data: st.DataObject
@@ -79,7 +83,9 @@ def test_reordering_deleting_and_doubling_lines_is_detected(
     assert "line" in fault.message
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(cut=st.integers(1, 200))
 def test_torn_last_line_is_cut_off_and_reported(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "j"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from engine_world import World, node
@@ -144,7 +144,7 @@ def test_target_leases_call_the_runtime_pack() -> None:
 
     class Host:
         name = "h"
-        vars = {"state_dir": "/srv/cs", "python": "/usr/bin/python3.12"}
+        vars: ClassVar = {"state_dir": "/srv/cs", "python": "/usr/bin/python3.12"}
 
         def perform(self, request: OperationRequest, **_kwargs: Any) -> OperationResult:
             asked.append(request)

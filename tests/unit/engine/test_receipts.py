@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 from engine_world import World, node
 
@@ -91,7 +90,7 @@ def test_operation_receipt_of_a_plan_with_an_engine(world: World) -> None:
     )
     assert receipt.result.artifact == "sha256:" + "a" * 64
     assert receipt.timing is not None
-    assert os.stat(folder.receipt).st_mode & 0o777 == 0o600
+    assert folder.receipt.stat().st_mode & 0o777 == 0o600
 
 
 def test_spans_of_the_target_are_merged_in(world: World) -> None:

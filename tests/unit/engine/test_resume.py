@@ -18,7 +18,9 @@ from coldsnap.engine.runs import Runs
 
 def failing(world: World) -> object:
     return world.setup(
-        node("a"), node("b", needs=["a"], fail=1, on_failure="stop"), node("c", needs=["b"])
+        node("a"),
+        node("b", needs=["a"], fail=1, on_failure="stop", hosts="a-1"),
+        node("c", needs=["b"]),
     )
 
 
