@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from coldsnap.render.palette import clean
@@ -86,12 +85,7 @@ class LiveProgress:
             return
 
     def _line(self, key: InstanceKey | None, text: str, style: str) -> Text:
-        if key is None:
-            return Text.assemble(" ", (text, _STYLES[style]))
-        host, step = label(key)
-        old = self._widths
-        self._widths = (max(old[0], len(host)), max(old[1], len(step)))
-        place = f" {host.ljust(self._widths[0])}  {step.ljust(self._widths[1])}  "
+        place = Text(" ") if key is None else self._place(key)
         return Text.assemble(place, (text, _STYLES[style]))
 
     def _draw(self) -> RenderableType:
@@ -100,38 +94,47 @@ class LiveProgress:
             now = self._tracker.now()
             room = max(1, self._console.height - 4)
             shown = rows[:room]
-            table = Table.grid(padding=(0, 2, 0, 0))
-            for _ in range(4):
-                table.add_column(no_wrap=True)
-            for row in shown:
-                table.add_row(*self._cells(row, now))
-        if len(rows) <= room:
-            return table
-        return Group(table, Text(f" and {plural(len(rows) - room, 'more step')}", "dim"))
+            lines = self._rows(shown, now)
+        if len(rows) > room:
+            lines.append(Text(f" and {plural(len(rows) - room, 'more step')}", "dim"))
+        return Group(*lines)
 
-    def _cells(self, row: Row, now: float) -> tuple[Text, Text, Text, Text]:
-        host, step = label(row.key)
-        width = self._widths
-        self._widths = (max(width[0], len(host)), max(width[1], len(step)))
-        message = clean(row.message)
-        if row.attempt > 1:
-            message = f"{message} (try {row.attempt})"
-        elapsed = duration(now - row.started) if now - row.started >= 1 else ""
-        fraction = row.fraction
-        left = row.seconds_left
-        amount = row.amount()
-        if fraction is None:
-            spin = _SPINNER[int(now * 8) % len(_SPINNER)]
-            tail = Text.assemble((spin, "cyan"), f" {amount or elapsed}")
-        else:
-            full = round(fraction * _BAR)
-            bar = Text.assemble(("█" * full, "green"), ("░" * (_BAR - full), "dim"))
-            countdown = f"  {clock(left)}" if left is not None else f"  {elapsed}"
-            tail = Text.assemble(bar, f"  {amount}{countdown}")
-        style = "yellow" if row.recovering else ""
-        return (
-            Text(f" {host.ljust(self._widths[0])}"),
-            Text(step.ljust(self._widths[1])),
-            Text(message, style, overflow="ellipsis"),
-            tail,
-        )
+    def _rows(self, rows: list[Row], now: float) -> list[Text]:
+        """Lines that never wrap: what is said gives way to what is counted."""
+        cells = [(self._place(row.key), _message(row), _tail(row, now)) for row in rows]
+        edges = max((p.cell_len + t.cell_len for p, _, t in cells), default=0)
+        longest = max((len(message) for _, message, _ in cells), default=0)
+        width = max(0, min(longest, self._console.width - edges - 3))
+        lines = []
+        for row, (place, said, tail) in zip(rows, cells, strict=True):
+            message = Text(said, "yellow" if row.recovering else "")
+            message.truncate(width, overflow="ellipsis", pad=True)
+            line = Text.assemble(place, message, "  ", tail)
+            line.truncate(self._console.width - 1, overflow="ellipsis")
+            lines.append(line)
+        return lines
+
+    def _place(self, key: InstanceKey) -> Text:
+        host, step = label(key)
+        old = self._widths
+        self._widths = (max(old[0], len(host)), max(old[1], len(step)))
+        return Text(f" {host.ljust(self._widths[0])}  {step.ljust(self._widths[1])}  ")
+
+
+def _message(row: Row) -> str:
+    tries = f" (try {row.attempt})" if row.attempt > 1 else ""
+    return clean(row.message) + tries
+
+
+def _tail(row: Row, now: float) -> Text:
+    """Bar, amount, rate and time left; or a sign of life and the time so far."""
+    elapsed = duration(now - row.started) if now - row.started >= 1 else ""
+    fraction, amount = row.fraction, row.amount()
+    if fraction is None:
+        spin = _SPINNER[int(now * 8) % len(_SPINNER)]
+        return Text.assemble((spin, "cyan"), f" {amount or elapsed}")
+    full = round(fraction * _BAR)
+    bar = Text.assemble(("█" * full, "green"), ("░" * (_BAR - full), "dim"))
+    left = row.seconds_left
+    countdown = clock(left) if left is not None else elapsed
+    return Text.assemble(bar, f"  {amount}  {countdown}")

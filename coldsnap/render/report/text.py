@@ -36,6 +36,8 @@ def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) 
     lines = [_race_lines(race, report, palette) for race in report.races]
     if report.captured:
         lines.append(_capture_line(report, palette))
+    if not lines and _is_idle(report):
+        lines.append(f" {palette.paint('nothing to do', 'good')}  {clean(report.plan)}")
     if not lines:
         took = f" in {duration(report.seconds)}" if report.seconds is not None else ""
         word = palette.paint(report.state, STATE_STYLES.get(report.state, ""))
@@ -47,6 +49,12 @@ def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) 
     more = f"coldsnap runs report {report.run} --html report.html"
     lines.append(palette.paint(f" run {report.run}{receipt}; {more}", "dim"))
     return "\n".join(lines)
+
+
+def _is_idle(report: RunReport) -> bool:
+    """Whether the run looked everywhere and found nothing to do."""
+    states = {bar.state for _, bars in report.hosts for bar in bars}
+    return report.state == "succeeded" and states <= {"unchanged", "skipped"}
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
