@@ -190,7 +190,7 @@ def relaxed(schema: Schema, *, top: bool = False) -> Schema:
         top: leave the outermost level as it is.
     """
     inner = _walk(schema, lambda each: _or_expression(_null_apart(_without_title(each))), skip=True)
-    inner = _null_apart(inner)
+    inner = _null_apart(inner if top else _without_title(inner))
     return inner if top else _or_expression(inner)
 
 

@@ -17,8 +17,10 @@ NOTHING = Given(environment={})
 
 
 def _cases():
-    head, *cases = re.split(r"^=== ", (Path(__file__).parent / "bad_plans.txt").read_text(), flags=re.M)
-    macros = dict(re.findall(r"^(\$[A-Z]+)\n((?:(?!\$).+\n)+)", head, flags=re.M))
+    head, *cases = re.split(
+        r"^=== ", (Path(__file__).parent / "bad_plans.txt").read_text(), flags=re.MULTILINE
+    )
+    macros = dict(re.findall(r"^(\$[A-Z]+)\n((?:(?!\$).+\n)+)", head, flags=re.MULTILINE))
     for case in cases:
         name, rest = case.split("\n", 1)
         body, _, expected = rest.rpartition("---\n")
@@ -81,7 +83,9 @@ def test_bytes_that_are_no_document(content, expected):
 def test_a_10_mb_plan_is_refused_at_once(registry, tmp_path):
     plan = tmp_path / "big.yaml"
     step = "  - {id: s%07d, type: demo.note}\n"
-    plan.write_text("coldsnap: plan/v1\nname: x\nsteps:\n" + "".join(step % i for i in range(310_000)))
+    plan.write_text(
+        "coldsnap: plan/v1\nname: x\nsteps:\n" + "".join(step % i for i in range(310_000))
+    )
     assert plan.stat().st_size > 10_000_000
     start = time.monotonic()
     with pytest.raises(ColdSnapError) as caught:

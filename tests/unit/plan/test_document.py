@@ -133,9 +133,13 @@ _JSON = st.recursive(
     | st.booleans()
     | st.integers(-9, 9)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from(["", "a", "demo.probe", "{{ vars.x }}", "{{ host.name }}", "{{", "30s", "all"])
+    | st.sampled_from(
+        ["", "a", "demo.probe", "{{ vars.x }}", "{{ host.name }}", "{{", "30s", "all"]
+    )
     | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 _STEP = st.fixed_dictionaries(
@@ -157,12 +161,28 @@ _STEP = st.fixed_dictionaries(
 _PLAN = st.fixed_dictionaries(
     {"coldsnap": st.just("plan/v1"), "name": st.just("x"), "steps": st.lists(_STEP, max_size=4)},
     optional={
-        "vars": st.fixed_dictionaries({"x": st.fixed_dictionaries({"type": st.just("int")}, optional={"default": _JSON})}),
+        "vars": st.fixed_dictionaries(
+            {"x": st.fixed_dictionaries({"type": st.just("int")}, optional={"default": _JSON})}
+        ),
         "engine": st.just("demo") | _JSON,
         "driver": _JSON,
         "store": _JSON,
         "model": st.fixed_dictionaries({"id": _JSON}, optional={"path": _JSON}) | _JSON,
-        "units": st.lists(st.fixed_dictionaries({}, optional={"id": _JSON, "command": _JSON, "env": _JSON, "ports": _JSON, "mounts": _JSON, "devices": _JSON}), max_size=2) | _JSON,
+        "units": st.lists(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "id": _JSON,
+                    "command": _JSON,
+                    "env": _JSON,
+                    "ports": _JSON,
+                    "mounts": _JSON,
+                    "devices": _JSON,
+                },
+            ),
+            max_size=2,
+        )
+        | _JSON,
         "workers": _JSON,
         "groups": _JSON,
         "services": _JSON,

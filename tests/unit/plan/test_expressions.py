@@ -64,7 +64,7 @@ def value(text):
         ("{{ {'a': {'b': 1}} }}", {"a": {"b": 1}}),
         ("{{ '}}' }}", "}}"),
         ("{{ '{{' }}", "{{"),
-        ("{{ \"it's\" }}", "it's"),
+        ('{{ "it\'s" }}', "it's"),
         ("{{ vars.s | upper }}", "TEXT"),
         ("{{ vars.items | unique | join(',') }}", "1,2"),
         ("{{ vars.items | sum }}", 5),
@@ -151,7 +151,9 @@ def test_a_condition_is_one_expression(text):
 
 
 def test_references_are_found():
-    parsed = parse_text("{{ steps.a-b.outputs.x[0].y or vars['k'] }} {{ host.vars.z | default(unit.id) }}")
+    parsed = parse_text(
+        "{{ steps.a-b.outputs.x[0].y or vars['k'] }} {{ host.vars.z | default(unit.id) }}"
+    )
     assert parsed.refs == (
         ("steps", "a-b", "outputs", "x", 0, "y"),
         ("vars", "k"),

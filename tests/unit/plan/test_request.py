@@ -91,7 +91,7 @@ def test_the_request_says_what_identifies_the_operation(registry):
         ("type: demo.probe}", "type: demo.probe, timeout: 3, retry: {attempts: 2}, hosts: a}"),
         ("type: demo.probe}", "type: demo.probe, when: true, on_failure: stop}"),
         ("{id: probe, type: demo.probe}", "{type: demo.probe}"),
-        ("prompt: Hi", "prompt: '{{ \"H\" + \"i\" }}'"),
+        ("prompt: Hi", 'prompt: \'{{ "H" + "i" }}\''),
         ("default: abc", "default: abc, description: the commit"),
     ],
 )
@@ -114,7 +114,7 @@ def test_placement_names_and_comments_do_not_change_the_digest(registry, old, ne
         ("inner: 8000", "inner: 8001"),
         ("prompt: Hi", "prompt: Ho"),
         ("outputs.answer }}", "outputs.answer }}!"),
-        ("with: {prompt: \"{{", "with: {tokens: 25, prompt: \"{{"),
+        ('with: {prompt: "{{', 'with: {tokens: 25, prompt: "{{'),
     ],
 )
 def test_what_is_captured_changes_the_digest(registry, old, new):

@@ -92,7 +92,10 @@ def test_flags_are_read_by_the_declared_type(registry, flag, value):
         ("items=a", 'the variable "items" (from --var) must be a list, not "a"'),
         ("items=[", 'the variable "items" (from --var) must be a list: expected the node content'),
         ("table=[1]", 'the variable "table" (from --var) must be a map, not a list'),
-        ("level=slow", 'the variable "level" (from --var) must be one of "fast", "full"; not "slow"'),
+        (
+            "level=slow",
+            'the variable "level" (from --var) must be one of "fast", "full"; not "slow"',
+        ),
         ("count=", 'the variable "count" (from --var) must be an integer, not null'),
         ("cont=3", 'the plan has no variable "cont"'),
         ("count", '--var "count" has no value'),
