@@ -52,6 +52,4 @@ def host(archive: Path, tmp_path: Path):
         tar.extractall(pack, filter="data")
     made = Host(state, pack=pack)
     yield made
-    for number, row in made.generations().items():
-        if row["state"] not in ("stopped", "dead"):
-            made.unit("stop", generation=number, grace=0)
+    made.end()

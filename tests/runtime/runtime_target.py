@@ -201,6 +201,16 @@ class Host(Runtime):
     def states(self) -> dict[int, str]:
         return {number: row["state"] for number, row in self.generations().items()}
 
+    def end(self) -> None:
+        """Leave nothing behind, whoever holds the unit's lease by now."""
+        for row in self.call("job", "list").result["jobs"]:
+            self.call("job", "cancel", row["job"], "--grace", "1")
+        held = self.call("lease", "show", request={"unit": "u0"}).result["lease"]
+        self.run = held["run"] if held else self.run
+        for number, state in self.states().items():
+            if state not in ("stopped", "dead"):
+                self.unit("stop", generation=number, grace=0).ok()
+
     def captured(self) -> tuple[str, list[Any]]:
         """(artifact, answers) of a unit that was launched, asked, captured and published."""
         self.launch().ok()
