@@ -18,8 +18,8 @@ from coldsnap.artifact.rules import Between, Bytes, Count, Digest, Line, Text
 
 ALIGNMENT = 4096
 CHUNK_BYTES = 4 << 20
-MAX_INDEX_BYTES = 256 << 20
-MAX_EXTENTS = 1_000_000
+MAX_INDEX_BYTES = 96 << 20
+MAX_EXTENTS = 200_000
 KIND = "coldsnap-payload-pack-index"
 
 Hex = Annotated[str, Text(r"[0-9a-f]{64}", 64, 64, "64 lower-case hex digits")]

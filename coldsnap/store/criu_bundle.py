@@ -64,10 +64,16 @@ def build_bundle(suite: str) -> Path:
         bundle = work / "bundle"
         _assemble(work / "root", bundle)
         version = _package_version(archives)
-        target = cache_folder() / f"{suite}-{version}"
-        if target.exists():
-            shutil.rmtree(target)
+        return _keep(bundle, cache_folder() / f"{suite}-{version}")
+
+
+def _keep(bundle: Path, target: Path) -> Path:
+    """Give the bundle its name; one that another process built meanwhile is as good."""
+    try:
         bundle.rename(target)
+    except OSError:
+        if not (target / "criu").is_file():
+            raise
     return target
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from coldsnap.artifact.oci import (
     create_store,
     delete,
     find,
+    ingest,
     inspect,
     list_artifacts,
     load,
@@ -34,7 +34,6 @@ from coldsnap.artifact.oci import (
 from coldsnap.artifact.oci.materialise import check_paths
 from coldsnap.artifact.oci.media import ARTIFACT_TYPE, canonical_blob
 
-PUBLISHING = sys.modules["coldsnap.artifact.oci.publish"]
 Publisher = Callable[..., Published]
 OTHER = "sha256:" + "b" * 64
 
@@ -88,7 +87,7 @@ def test_unchanged_measured_files_are_not_read_again(
     publish_capture: Publisher, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(PUBLISHING, "_check", lambda path, item: read.append(item.path))
+    monkeypatch.setattr(ingest, "_check", lambda path, item: read.append(item.path))
     publish_capture()
     assert read == []
     assert (

@@ -61,5 +61,5 @@ def test_bounds_and_patterns_are_in_the_schemas() -> None:
     extent = index["$defs"]["Extent"]["properties"]
     assert extent["sha256"]["pattern"] == "^(?:sha256:[0-9a-f]{64})$"
     assert extent["offset"]["minimum"] == 0
-    assert index["properties"]["extents"]["maxItems"] == 1_000_000
+    assert index["properties"]["extents"]["maxItems"] == 200_000
     assert "Semantic id" in extent["id"]["description"]
