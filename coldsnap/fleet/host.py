@@ -123,20 +123,26 @@ class RemoteHost:
                 self.forget()
 
     def _perform(self, body: Mapping[str, Any], seconds: float | None, sink: JobSink) -> Any:
-        call = self._link.post(body)
+        try:
+            return self._once(self._link.post(body), seconds, sink)
+        except ChildDiedError as error:
+            if body["job"] is None:
+                raise died(self.name, str(error), changed=True) from None
+        try:  # the job went on without the child: a new one waits for its result
+            return self._once(self._link.post({**body, "do": "job-wait"}), seconds, sink)
+        except ChildDiedError as error:
+            raise died(self.name, str(error), changed=True) from None
+
+    def _once(self, call: Call, seconds: float | None, sink: JobSink) -> Any:
+        """The answer of a call that ends with us: nothing runs on when this thread gives up."""
         with self._cancels.running(lambda: self._link.cancel(call)):
             try:
                 return self._link.once(call, seconds, sink)
-            except ChildDiedError as error:
-                if body["job"] is None:
-                    raise died(self.name, str(error), changed=True) from None
-        # The job went on without the child: a new one waits for its result.
-        again = self._link.post({**body, "do": "job-wait"})
-        with self._cancels.running(lambda: self._link.cancel(again)):
-            try:
-                return self._link.once(again, seconds, sink)
-            except ChildDiedError as error:
-                raise died(self.name, str(error), changed=True) from None
+            except (ColdSnapError, ChildDiedError):
+                raise
+            except BaseException:
+                self._link.cancel(call)
+                raise
 
     def _post_facts(self, requests: Sequence[FactRequest]) -> Call:
         facts = [{"fact": request.fact, "args": dict(request.args)} for request in requests]

@@ -72,16 +72,20 @@ class Upload:
         if self.stop is not None:
             self.stop()
 
+    def check(self) -> None:
+        """Stop here if it was cancelled: ColdSnapError ``run.cancelled``."""
+        if self.cancelled.is_set():
+            raise ColdSnapError(
+                "run.cancelled", f"the upload of {self.remote} was cancelled", where=self.where
+            )
+
     def progress(self, done: int) -> None:
         """Tell how many bytes are there.
 
         Raises:
             ColdSnapError: ``run.cancelled``.
         """
-        if self.cancelled.is_set():
-            raise ColdSnapError(
-                "run.cancelled", f"the upload of {self.remote} was cancelled", where=self.where
-            )
+        self.check()
         if self.on_event is not None:
             name = Path(self.remote).name
             self.on_event(JobEvent("progress", name, done, self.size, "B"))

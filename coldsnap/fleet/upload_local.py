@@ -32,7 +32,7 @@ def put(task: Upload) -> bool:
 def _is_there(task: Upload, final: Path) -> bool:
     if final.is_symlink() or not final.is_file() or final.stat().st_size != task.size:
         return False
-    return sha256_file(final) == f"sha256:{task.sha256}"
+    return sha256_file(final, lambda _done: task.check()) == f"sha256:{task.sha256}"
 
 
 def _copy_and_settle(task: Upload, final: Path) -> None:
@@ -44,7 +44,7 @@ def _copy_and_settle(task: Upload, final: Path) -> None:
                 _copy(task, source.fileno(), target.fileno())
             os.fsync(target.fileno())
         task.progress(task.size)
-        found = sha256_file(temporary).removeprefix("sha256:")
+        found = sha256_file(temporary, lambda _done: task.check()).removeprefix("sha256:")
         if found != task.sha256:
             raise task.corrupted(found)
         temporary.replace(final)

@@ -26,13 +26,7 @@ _F_SETPIPE_SZ = 1031
 
 def put(task: Upload) -> None:
     """As `coldsnap.fleet.upload.put`, for a file that is known not to be there."""
-    process = subprocess.Popen(
-        argv(task),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = _start(task)
     task.stop = process.kill  # the host sees the end of its input, finds a wrong digest, cleans up
     try:
         _feed(task, process)
@@ -48,6 +42,20 @@ def put(task: Upload) -> None:
     if process.returncode == _SSH_FAILED and task.entry.connector == "ssh":
         raise _unreachable(task, said)
     settled(task, process.returncode, stdout.decode("utf-8", errors="replace"), said)
+
+
+def _start(task: Upload) -> subprocess.Popen[bytes]:
+    command = argv(task)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise task.failed(f"{command[0]} is not installed on this machine") from None
 
 
 def argv(task: Upload) -> list[str]:

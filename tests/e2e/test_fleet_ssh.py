@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fleet_contract import FactContract, JobContract, OperationContract, UploadContract
+from fleet_places import Target, fact, is_running, later, rss_mib, shell, wait_for
+
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet import open_fleet
-from fleet_contract import FactContract, JobContract, OperationContract, UploadContract
-from fleet_places import Target, fact, is_running, later, output, rss_mib, shell, wait_for
 
 pytestmark = pytest.mark.ssh
 
@@ -42,7 +43,9 @@ class Network:
     def sessions(self, index: int) -> list[int]:
         """Pids of the sshd processes that serve a connection to that host."""
         folder = f"{self.state}/{PREFIX}{index}/sshd_config"
-        listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True)
+        listing = subprocess.run(
+            ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+        )
         rows = [line.split(None, 2) for line in listing.stdout.splitlines()[1:]]
         main = {row[0] for row in rows if folder in row[2] and "sshd" in row[2]}
         return [int(row[0]) for row in rows if row[1] in main and "sshd" in row[2]]
@@ -120,7 +123,7 @@ def test_a_step_over_twenty_hosts_costs_little_per_host(fleet):
     with ThreadPoolExecutor(COUNT) as pool:
         for _ in range(7):
             began = time.perf_counter()
-            assert fleet.prefetch({name: asked for name in names(COUNT)}) == {}
+            assert fleet.prefetch(dict.fromkeys(names(COUNT), asked)) == {}
             list(pool.map(lambda name: shell(fleet.host(name), "true"), names(COUNT)))
             took.append((time.perf_counter() - began) / COUNT)
     assert statistics.median(took) < 0.025 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -215,7 +218,7 @@ def test_a_command_under_way_is_an_error_that_says_its_end_is_unknown(target: Ta
     with later(0.7, drop), pytest.raises(ColdSnapError) as caught:
         shell(target.host, "sleep 4061")
     assert (caught.value.code, caught.value.changed) == ("host.unreachable", True)
-    output(target.host, "pkill -f '[s]leep 4061' || true")
+    wait_for(lambda: not is_running(target.host, "sleep 4061"))  # ended over a new connection
 
 
 def test_a_job_under_way_is_rejoined(target: Target, network):

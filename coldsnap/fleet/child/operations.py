@@ -12,7 +12,7 @@ from pyinfra.api.operations import run_host_op
 from pyinfra.api.state import StateStage
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.fleet.child import jobs
+from coldsnap.fleet.child import jobs, shell_calls
 from coldsnap.fleet.child.failures import last_lines, lost_error, sudo_refusal
 from coldsnap.fleet.child.lane import Lane
 from coldsnap.fleet.child.names import load_operation
@@ -69,6 +69,7 @@ class Performance:
             return self._perform()
         except ConnectionLostError as error:
             if self.job is None:
+                shell_calls.end_group(self.target, error.group)
                 raise lost_error(self.target.address, str(error), changed=True) from error
             return self._rejoin(str(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pyinfra.api.command import StringCommand
@@ -9,8 +10,10 @@ from pyinfra.api.command import StringCommand
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child.facts import host_arguments
 from coldsnap.fleet.child.failures import lost_error, sudo_refusal
-from coldsnap.fleet.child.shells import ConnectionLostError
+from coldsnap.fleet.child.shells import ConnectionLostError, Group, kill_same_script
 from coldsnap.fleet.child.targets import Target
+
+_END_SECONDS = 10.0
 
 
 def call(target: Target, command: str, timeout: float) -> dict[str, Any]:
@@ -35,3 +38,10 @@ def call(target: Target, command: str, timeout: float) -> dict[str, Any]:
     except TimeoutError:
         message = f"a command did not end within {timeout:g} s"
         raise ColdSnapError("host.timeout", message, where=target.name) from None
+
+
+def end_group(target: Target, group: Group | None) -> None:
+    """Kill what a lost connection may have left running, if the host can be reached again."""
+    if group is not None:
+        with suppress(ColdSnapError):
+            call(target, kill_same_script(group), _END_SECONDS)

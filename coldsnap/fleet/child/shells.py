@@ -26,8 +26,24 @@ DRAIN_SECONDS = 2.0
 """How long to wait for the end of the output after the exit: a daemon may hold the pipe."""
 
 
+@dataclass(frozen=True)
+class Group:
+    """A process group on a target; the start time tells it from a later one of that number."""
+
+    number: int
+    start: int
+    """Clock ticks after the boot at which its leader started."""
+
+
 class ConnectionLostError(Exception):
-    """The connection broke while a command ran; its outcome is unknown."""
+    """The connection broke while a command ran; its outcome is unknown.
+
+    `group` is the command's process group, if it is known: it may still run there.
+    """
+
+    def __init__(self, reason: str, group: Group | None = None) -> None:
+        super().__init__(reason)
+        self.group = group
 
 
 def as_is(command: str) -> str:
@@ -70,13 +86,21 @@ def kill_script(group: int) -> str:
     )
 
 
+def kill_same_script(group: Group) -> str:
+    """As `kill_script`, if the leader is the process that it was: the host may have rebooted."""
+    return (
+        f"read -r s 2>/dev/null </proc/{group.number}/stat || exit 0; set -- $s; "
+        f'[ "${{22}}" = {group.start} ] || exit 0; {kill_script(group.number)}'
+    )
+
+
 def marked(text: str) -> str:
     """`text` under a shell that first tells its process group on standard error.
 
     sshd and docker give each command a session of its own, so that the group is the command's
     alone; it is told in band, because another round trip or a file would cost more.
     """
-    tell = f'read -r _a _b _c _d g _e </proc/$$/stat && echo "{MARK.decode()}$g" >&2'
+    tell = f'read -r s </proc/$$/stat; set -- $s; echo "{MARK.decode()}$5 ${{22}}" >&2; set --'
     return f"exec sh -c {shlex.quote(f'{tell}; {text}')}"
 
 
@@ -86,7 +110,7 @@ class GroupMark:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._head: bytes | None = b""
-        self.group: int | None = None
+        self.group: Group | None = None
         self.known = Event()
 
     def __call__(self, chunk: bytes) -> None:
@@ -97,8 +121,9 @@ class GroupMark:
         line, newline, rest = self._head.partition(b"\n")
         if not newline and self._head[: len(MARK)] == MARK[: len(self._head)]:
             return
-        if line.startswith(MARK) and line[len(MARK) :].strip().isdigit():
-            self.group = int(line[len(MARK) :])
+        words = line[len(MARK) :].split() if line.startswith(MARK) else []
+        if len(words) == 2 and all(word.isdigit() for word in words):  # noqa: PLR2004
+            self.group = Group(int(words[0]), int(words[1]))
             self.known.set()
         else:
             rest = self._head
@@ -123,6 +148,9 @@ def run_guarded(work: Callable[[], int], mark: GroupMark, kill: Callable[[int], 
     greenlet = gevent.spawn(_into, outcome, work)
     try:
         return outcome.get() or 0
+    except ConnectionLostError as error:
+        error.group = mark.group
+        raise
     except BaseException:
         if not outcome.ready():
             gevent.spawn(_kill_known, mark, kill).join(_MARK_SECONDS + KILL_GRACE + 6.0)
@@ -140,7 +168,7 @@ def _into(outcome: AsyncResult[int], work: Callable[[], int]) -> None:
 
 def _kill_known(mark: GroupMark, kill: Callable[[int], None]) -> None:
     if mark.known.wait(_MARK_SECONDS) and mark.group is not None:
-        kill(mark.group)
+        kill(mark.group.number)
 
 
 def discard(_chunk: bytes) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet.child.output import EventLines, Tail
-from coldsnap.fleet.child.shells import GroupMark
+from coldsnap.fleet.child.shells import Group, GroupMark
 from coldsnap.fleet.results import job_event, operation_result, verb_error
 
 
@@ -56,16 +56,18 @@ def test_a_result_line_without_newline_counts_and_an_endless_line_costs_nothing(
 def test_the_group_mark_is_taken_off_and_the_rest_kept(cuts):
     kept = []
     mark = GroupMark(kept.append)
-    stream, position = b"coldsnap-group 1234\nerror: x\n", 0
+    stream, position = b"coldsnap-group 1234 567\nerror: x\n", 0
     for cut in [*cuts, len(stream)]:
         mark(stream[position : position + cut])
         position += cut
     mark.close()
-    assert mark.group == 1234
+    assert mark.group == Group(1234, 567)
     assert b"".join(kept) == b"error: x\n"
 
 
-@pytest.mark.parametrize("text", [b"", b"cold", b"coldsnap-group x\nrest", b"other\nrest"])
+@pytest.mark.parametrize(
+    "text", [b"", b"cold", b"coldsnap-group x\nrest", b"coldsnap-group 1\nrest", b"other\nrest"]
+)
 def test_without_a_mark_nothing_is_lost(text):
     kept = []
     mark = GroupMark(kept.append)
