@@ -1,5 +1,5 @@
 /* coldsnap-unit: the process that is PID 1 of a unit, the one that is the root of its image, and
- * the way into its namespaces. Three modes of one static program. */
+ * the way into its namespaces. Modes of one static program. */
 #ifndef COLDSNAP_UNIT_H
 #define COLDSNAP_UNIT_H
 
@@ -20,6 +20,7 @@ struct coldsnap_start {
 	int report_fd;
 	int status_fd; /* -1, or where the end of the root process is written */
 	bool private_network;
+	bool waits_for_signal; /* the root is started by SIGUSR1, once ns_last_pid was set */
 	pid_t root_pid;	 /* number of the dump root inside the unit */
 	pid_t last_pid;	 /* what ns_last_pid is set to before anything is started inside */
 	char **root_argv; /* NULL: nothing is started, CRIU will restore the root */
@@ -27,8 +28,12 @@ struct coldsnap_start {
 	struct coldsnap_mount mounts[COLDSNAP_MAX_MOUNTS];
 };
 
-/* Modes; each takes the words after its name and returns an exit status. */
+/* contain --status PATH --root-pid N [-- ROOT ARGV...]: be PID 1 of a container, whose engine made
+ * the namespaces and mounts. SIGUSR1 starts the root: only the host may set ns_last_pid before.
+ *
+ * Modes; each takes the words after its name and returns an exit status. */
 int coldsnap_unit_start(int argc, char **argv);
+int coldsnap_unit_contain(int argc, char **argv);
 int coldsnap_unit_supervise(int argc, char **argv);
 int coldsnap_unit_enter(int argc, char **argv);
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
@@ -144,25 +145,66 @@ static void reap(const struct coldsnap_start *start)
 			end_unit(start, status);
 }
 
+static void block(sigset_t *awaited, int further)
+{
+	sigemptyset(awaited);
+	sigaddset(awaited, SIGCHLD);
+	sigaddset(awaited, SIGTERM);
+	sigaddset(awaited, SIGINT);
+	if (further)
+		sigaddset(awaited, further);
+	sigprocmask(SIG_BLOCK, awaited, NULL);
+}
+
+static void serve(struct coldsnap_start *start, const sigset_t *awaited) __attribute__((noreturn));
+static void serve(struct coldsnap_start *start, const sigset_t *awaited)
+{
+	bool is_started = !start->waits_for_signal;
+
+	for (;;) {
+		int number = sigwaitinfo(awaited, NULL);
+		if (number == SIGCHLD)
+			reap(start);
+		else if (number == SIGUSR1 && !is_started && start->root_argv) {
+			is_started = true;
+			if (start_root(start))
+				_exit(1);
+		} else if (number == SIGTERM || number == SIGINT)
+			kill(start->root_pid, number);
+	}
+}
+
 void coldsnap_unit_init(struct coldsnap_start *start)
 {
 	sigset_t awaited;
 
-	sigemptyset(&awaited);
-	sigaddset(&awaited, SIGCHLD);
-	sigaddset(&awaited, SIGTERM);
-	sigaddset(&awaited, SIGINT);
-	sigprocmask(SIG_BLOCK, &awaited, NULL);
+	block(&awaited, 0);
 	close_all_but(start->report_fd, start->status_fd);
 	if (prepare(start))
 		_exit(1);
 	coldsnap_report(start->report_fd, "ready");
 	close(start->report_fd);
-	for (;;) {
-		int number = sigwaitinfo(&awaited, NULL);
-		if (number == SIGCHLD)
-			reap(start);
-		else if (number > 0)
-			kill(start->root_pid, number);
-	}
+	serve(start, &awaited);
+}
+
+int coldsnap_unit_contain(int argc, char **argv)
+{
+	static struct coldsnap_start start = { .waits_for_signal = true };
+	sigset_t awaited;
+
+	if (argc < 4 || strcmp(argv[0], "--status") != 0 || strcmp(argv[2], "--root-pid") != 0)
+		return 64;
+	start.root_pid = (pid_t)coldsnap_number(argv[3], 2, INT_MAX);
+	if (start.root_pid < 0 || (argc > 4 && (strcmp(argv[4], "--") != 0 || argc == 5)))
+		return 64;
+	start.root_argv = argc > 5 ? argv + 5 : NULL;
+	start.status_fd = open(argv[1], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	if (start.status_fd < 0)
+		return 73;
+	start.report_fd = start.status_fd;
+	block(&awaited, SIGUSR1);
+	close_all_but(start.status_fd, -1);
+	prctl(PR_SET_NAME, "coldsnap-init");
+	coldsnap_report(start.status_fd, "ready");
+	serve(&start, &awaited);
 }

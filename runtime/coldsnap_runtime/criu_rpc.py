@@ -41,8 +41,8 @@ class CriuJob:
 
     operation: str
     """``dump`` or ``restore``."""
-    criu: str
-    """The command, by its path inside the unit."""
+    criu: tuple[str, ...]
+    """The command, by its paths inside the unit."""
     unit_program: Path
     init: ProcessRef
     images: Path
@@ -112,7 +112,7 @@ def _start(
         [
             os.fspath(job.unit_program),
             *("enter", str(job.init.pid), "--"),
-            *(job.criu, "swrk", str(channel)),
+            *(*job.criu, "swrk", str(channel)),
             # The RPC's own work_dir_fd is looked up below the pid of our end, unknown inside.
             *("--no-default-config", "-W", f"/proc/self/fd/{work}"),
         ],

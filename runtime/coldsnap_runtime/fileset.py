@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,10 @@ class FileSetSize:
     """Of data, holes left out."""
 
 
-def save(folder: Path, index: Path, data: Path) -> FileSetSize:
+def save(folder: Path, index: Path, data: Path, only: Sequence[str] | None = None) -> FileSetSize:
     """Write the two objects of `folder`; a folder that is not there is an empty set.
+
+    `only` limits it to these paths (relative, folders before what is in them).
 
     Raises:
         OSError: as the system says (disk full).
@@ -43,7 +45,8 @@ def save(folder: Path, index: Path, data: Path) -> FileSetSize:
     entries: list[dict[str, Any]] = []
     seen: dict[tuple[int, int], str] = {}
     with open(data, "wb", opener=_private) as out:
-        for path in _walk(folder):
+        paths = _walk(folder) if only is None else (folder / name for name in only)
+        for path in paths:
             entry = _entry(folder, path, seen, out.fileno())
             if entry is not None:
                 entries.append(entry)
@@ -55,7 +58,7 @@ def save(folder: Path, index: Path, data: Path) -> FileSetSize:
 
 
 def put_back(folder: Path, index: Path, data: Path) -> FileSetSize:
-    """Recreate the files below `folder`, which must exist and should be empty.
+    """Recreate the files below `folder`, which must exist; a file that is there is replaced.
 
     Raises:
         ColdSnapError: ``image.file-set-damaged`` for an index that is not one, leaves the folder
@@ -171,6 +174,8 @@ def _create(folder: Path, entry: dict[str, Any], source: int, index: Path, total
     try:
         path = _target(folder, entry, index)
         kind = entry["type"]
+        if kind != "dir":
+            path.unlink(missing_ok=True)
         if kind == "dir":
             path.mkdir(exist_ok=True)
         elif kind == "link":

@@ -50,6 +50,8 @@ class Capture:
     folders: tuple[str, ...]
     """Working folders of the processes."""
     processes: tuple[UnitProcess, ...]
+    image_id: str = ""
+    """Of a container: digest of its image's configuration."""
 
     def with_files(self, files: Iterable[MappedFile]) -> Capture:
         return replace(self, mapped_files=tuple(files))

@@ -18,20 +18,20 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, fileset, unit_expose
 from coldsnap_runtime.capture_seal import remove, seal
 from coldsnap_runtime.connections import outside_connections
+from coldsnap_runtime.container import changed_files, image_identity
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
+from coldsnap_runtime.dump_errors import copy_error, dump_error
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, collect, digested
 from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.ownership import give_back_below
-from coldsnap_runtime.process_table import stat as process_stat
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_init import is_private
 from coldsnap_runtime.unit_processes import (
     file_uses,
     highest_pid,
-    holders,
     processes,
     working_folder,
 )
@@ -198,9 +198,9 @@ def _dump(work: _Work, request: CheckpointRequest, timing: Timing) -> Capture:
         try:
             criu_rpc.run(job)
         except ColdSnapError as error:
-            raise _died(work, error) from None
+            raise dump_error(error, work.init, work.record.root_pid) from None
         except OSError as error:
-            raise _copy_failed(error, work) from error
+            raise copy_error(error, work.partial) from error
     return captures[0]
 
 
@@ -214,6 +214,8 @@ def _gather(work: _Work, request: CheckpointRequest) -> Capture:
     places = {"shm": "/dev/shm", "tmp": "/tmp"}  # noqa: S108  (inside the unit)
     places |= {f"cache-{number}": path for number, path in enumerate(work.caches)}
     sets = [_save_set(work, name, place) for name, place in places.items()]
+    if work.record.container:
+        sets.append(_save_set(work, "layer", "/", _own_layer(work)))
     shutil.copyfile(work.paths.unit_program, work.partial / "bin" / "coldsnap-unit")
     _take_payload(work)
     record = work.record
@@ -233,13 +235,24 @@ def _gather(work: _Work, request: CheckpointRequest) -> Capture:
         deleted_files=tuple(deleted),
         folders=tuple(sorted(f for f in folders if not work.is_private(f))),
         processes=tuple(tree),
+        image_id=image_identity(record.launch["image"]) if record.container else "",
     )
 
 
-def _save_set(work: _Work, name: str, place: str) -> FileSetRecord:
+def _own_layer(work: _Work) -> list[str]:
+    """What the engine wrote into its container beside the folders that are private anyway."""
+    mounted = tuple(str(mount["target"]) for mount in work.record.launch.get("mounts") or ())
+    return [
+        path.lstrip("/")
+        for path in changed_files(work.record.container)
+        if not is_private(path, (*work.caches, *mounted))
+    ]
+
+
+def _save_set(work: _Work, name: str, place: str, only: list[str] | None = None) -> FileSetRecord:
     folder = work.root / place.lstrip("/")
     files = work.partial / "files"
-    size = fileset.save(folder, files / f"{name}.json", files / f"{name}.data")
+    size = fileset.save(folder, files / f"{name}.json", files / f"{name}.data", only)
     return FileSetRecord(name=name, path=place, files=size.files, bytes=size.bytes)
 
 
@@ -264,36 +277,3 @@ def _digest_files(capture: Capture, work: _Work, context: Context) -> Capture:
     cache.save()
     give_back_below(Path(context.path("library-digests.json")), context.state_dir)
     return capture.with_files(files)
-
-
-def _died(work: _Work, error: ColdSnapError) -> ColdSnapError:
-    """CRIU's error, or the reason behind it: the engine ended under the dump."""
-    root = work.root / "proc" / str(work.record.root_pid)
-    if process_stat(work.init.pid) is not None and work.init.is_alive and root.exists():
-        return _explained(work, error)
-    return ColdSnapError(
-        "checkpoint.engine-died",
-        "the engine ended while it was dumped",
-        details=error.details,
-        remedy="see its log, launch it again, then capture again",
-        changed=True,
-    )
-
-
-def _explained(work: _Work, error: ColdSnapError) -> ColdSnapError:
-    """A ring is named by its holder: of it the kernel lets CRIU see nothing that it could tell."""
-    found = holders(work.init.pid, work.record.root_pid, "io_uring")
-    if found and error.code == "criu.dump-failed":
-        names = ", ".join(f"pid {process.pid} ({process.name})" for process in found)
-        error.cause = f"{names} holds an io_uring, which CRIU cannot save"
-        error.remedy = "launch the unit with io_uring: deny (the default)"
-    return error
-
-
-def _copy_failed(error: OSError, work: _Work) -> ColdSnapError:
-    full = "No space left" in str(error)
-    return ColdSnapError(
-        "file.disk-full" if full else "checkpoint.copy-failed",
-        f"the unit's files could not be copied to {work.partial}: {error}",
-        remedy="free space below the state folder" if full else "see the system's log",
-    )

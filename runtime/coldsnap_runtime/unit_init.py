@@ -86,18 +86,23 @@ def start_init(unit_program: Path, spec: InitSpec, paths: GenerationPaths) -> Pr
     return _reference(report)
 
 
-def standard_mounts(
-    paths: GenerationPaths, *, criu: Path, inside: Path, shm: int
-) -> tuple[UnitMount, ...]:
-    """The mounts that every unit has; `shm` in bytes."""
+def standard_mounts(paths: GenerationPaths, *, criu: Path, inside: Path) -> tuple[UnitMount, ...]:
+    """What every unit has from the host, whatever makes its namespaces."""
     return (
-        UnitMount("tmpfs", "size=4m,mode=755", INSIDE_ROOT),
         UnitMount("bind", os.fspath(paths.control), INSIDE_CONTROL),
         UnitMount("bind-read-only", os.fspath(paths.unit_program), INSIDE_UNIT),
         UnitMount("bind-read-only", os.fspath(inside), INSIDE_PACKAGES),
         UnitMount("bind-read-only", os.fspath(criu.resolve().parent), INSIDE_CRIU),
         UnitMount("bind", os.fspath(paths.tmp), "/tmp"),  # noqa: S108
+    )
+
+
+def in_own_folders(mounts: tuple[UnitMount, ...], shm: int) -> tuple[UnitMount, ...]:
+    """`mounts` with the file systems in memory that they need: `shm` bytes of /dev/shm."""
+    return (
+        UnitMount("tmpfs", "size=4m,mode=755", INSIDE_ROOT),
         UnitMount("tmpfs", f"size={max(shm, 1 << 20)},mode=1777", "/dev/shm"),  # noqa: S108
+        *mounts,
     )
 
 

@@ -36,6 +36,14 @@ def launch_here(launch: dict[str, Any], spec: LaunchSpec) -> dict[str, Any]:
     return {**launch, "ports": ports, "mounts": mounts}
 
 
+def mount_of(spec: LaunchSpec, path: str) -> Mount | None:
+    """The innermost mount of the plan that a path inside the unit lies in."""
+    for mount in sorted(spec.mounts, key=lambda mount: -len(mount.target)):
+        if path == mount.target or path.startswith(mount.target.rstrip("/") + "/"):
+            return mount
+    return None
+
+
 def _misplaced(what: str, name: str, known: list[str]) -> ColdSnapError:
     return ColdSnapError(
         "restore.placement",

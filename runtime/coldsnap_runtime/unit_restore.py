@@ -10,6 +10,7 @@ from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, fileset
+from coldsnap_runtime.container import image_identity
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.installation import Installation
@@ -18,20 +19,9 @@ from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
-from coldsnap_runtime.unit_init import (
-    INSIDE_LOG,
-    INSIDE_PAYLOAD,
-    InitSpec,
-    UnitMount,
-    start_init,
-)
-from coldsnap_runtime.unit_launch import (
-    discard_generation,
-    make_generation,
-    port_records,
-    unit_mounts,
-)
-from coldsnap_runtime.unit_placement import launch_here, placed
+from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
+from coldsnap_runtime.unit_init import INSIDE_LOG, INSIDE_PAYLOAD, UnitMount
+from coldsnap_runtime.unit_placement import launch_here, mount_of, placed
 from coldsnap_runtime.unit_record import (
     GenerationPaths,
     ProcessRef,
@@ -39,6 +29,7 @@ from coldsnap_runtime.unit_record import (
     UnitStore,
 )
 from coldsnap_runtime.unit_requests import LaunchSpec, RestoreRequest
+from coldsnap_runtime.unit_start import Started, StartPlan, start_unit
 
 
 def restore(
@@ -82,32 +73,38 @@ class _Restore:
         self._outer = installation
         # The root's own program is part of the image: it must be the captured one.
         self._installation = replace(installation, unit=program)
+        self._started: Started | None = None
 
     def run(self) -> UnitRecord:
         with self._timing.span("check"):
             outputs = self._check()
         number, paths = make_generation(self._store, self._request.unit, self._installation)
-        init: ProcessRef | None = None
         record = self._record(number)
         try:
             self._store.save(record)
             with self._timing.span("files"):
                 self._put_back_folders(paths)
             with self._timing.span("namespaces"), self._context.uninterrupted():
-                init = start_init(self._outer.unit, self._init_spec(paths), paths)
-                record = self._store.update(record, init=init)
+                self._started = start_unit(self._plan(number, paths), paths, self._outer)
+                init = self._started.init
+                record = self._store.update(record, init=init, container=self._started.container)
             with self._timing.span("shm"):
-                self._put_back(self._set("shm"), root_of(init.pid) / "dev" / "shm")
+                self._put_back_inside(root_of(init.pid))
             with self._timing.span("criu-restore"):
                 self._run_criu(init, paths, outputs)
             return self._store.update(record, state="restored", since=time.time())
-        except OSError as error:
-            discard_generation(paths, init)
-            raise _failed(error) from error
         except BaseException as error:
             self._keep_log(paths, error)
-            discard_generation(paths, init)
+            self._discard(paths)
+            if isinstance(error, OSError):
+                raise _failed(error) from error
             raise
+
+    def _discard(self, paths: GenerationPaths) -> None:
+        if self._started is None:
+            discard_generation(paths, None)
+        else:
+            discard_generation(paths, self._started.init, self._started.container)
 
     def _check(self) -> list[MappedFile]:
         if self._capture.unit != self._request.unit:
@@ -119,11 +116,15 @@ class _Restore:
         for name in ("images/inventory.img", "images/pstree.img", "bin/coldsnap-unit"):
             if not (self._request.image / name).is_file():
                 raise ColdSnapError("image.incomplete", f"the image has no {name}")
+        if self._capture.image_id:
+            _check_container_image(self._spec.image, self._capture.image_id)
         cache = DigestCache(Path(self._context.path("library-digests.json")))
         is_full = self._request.verify == "full"
-        outputs = check(self._capture.mapped_files, self._locate, cache, is_full=is_full)
+        files = [file for file in self._capture.mapped_files if self._is_of_host(file.path)]
+        outputs = check(files, self._locate, cache, is_full=is_full)
         cache.save()
-        missing = [folder for folder in self._capture.folders if not self._locate(folder).is_dir()]
+        folders = [folder for folder in self._capture.folders if self._is_of_host(folder)]
+        missing = [folder for folder in folders if not self._locate(folder).is_dir()]
         if missing:
             raise ColdSnapError(
                 "restore.folder-missing",
@@ -132,12 +133,16 @@ class _Restore:
             )
         return outputs
 
+    def _is_of_host(self, path: str) -> bool:
+        """Whether the host brings it: all but the files of a container's image."""
+        return not self._capture.image_id or mount_of(self._spec, path) is not None
+
     def _locate(self, path: str) -> Path:
         """Where a path inside the unit will be on the host."""
-        for mount in sorted(self._spec.mounts, key=lambda mount: -len(mount.target)):
-            if path == mount.target or path.startswith(mount.target.rstrip("/") + "/"):
-                return Path(mount.source + path[len(mount.target.rstrip("/")) :])
-        return Path(path)
+        mount = mount_of(self._spec, path)
+        if mount is None:
+            return Path(path)
+        return Path(mount.source + path[len(mount.target.rstrip("/")) :])
 
     def _record(self, number: int) -> UnitRecord:
         capture = self._capture
@@ -156,10 +161,11 @@ class _Restore:
             root_pid=capture.root_pid,
             ports=port_records(self._spec.ports),
             network=capture.network,
+            runtime=self._spec.runtime,
             launch=launch_here(capture.launch, self._spec),
         )
 
-    def _init_spec(self, paths: GenerationPaths) -> InitSpec:
+    def _plan(self, number: int, paths: GenerationPaths) -> StartPlan:
         caches = tuple(
             UnitMount("bind", os.fspath(paths.caches / record.name), record.path)
             for record in self._capture.file_sets
@@ -169,12 +175,13 @@ class _Restore:
             UnitMount("bind-read-only", os.fspath(path), f"{INSIDE_PAYLOAD}/{name}")
             for name, path in self._request.payloads
         )
-        mounts = unit_mounts(self._spec, paths, self._outer)
-        return InitSpec(
-            network=self._capture.network,
-            mounts=(*mounts, *caches, *payloads),
+        return StartPlan(
+            unit=self._capture.unit,
+            generation=number,
+            spec=self._spec,
             last_pid=max(self._capture.last_pid, self._capture.root_pid),
             root_pid=self._capture.root_pid,
+            further_mounts=(*caches, *payloads),
         )
 
     def _put_back_folders(self, paths: GenerationPaths) -> None:
@@ -186,6 +193,12 @@ class _Restore:
                 folder = paths.caches / record.name
                 folder.mkdir(parents=True)
                 self._put_back(record, folder)
+
+    def _put_back_inside(self, root: Path) -> None:
+        """What only exists once the namespaces do: /dev/shm, a container's own layer."""
+        self._put_back(self._set("shm"), root / "dev" / "shm")
+        if self._capture.image_id:
+            self._put_back(self._set("layer"), root)
 
     def _set(self, name: str) -> FileSetRecord:
         for record in self._capture.file_sets:
@@ -246,6 +259,17 @@ class _Restore:
             line.replace(os.fspath(log), os.fspath(kept)) for line in error.details
         )
         error.remedy = error.remedy.replace(os.fspath(log), os.fspath(kept))
+
+
+def _check_container_image(image: str, captured: str) -> None:
+    found = image_identity(image)
+    if found != captured:
+        raise ColdSnapError(
+            "restore.image-changed",
+            f"{image} is not the container image that was captured",
+            details=(f"captured {captured}, found {found}", "nothing was started"),
+            remedy="name the image by its digest in the plan, and pull that one",
+        )
 
 
 def _open_output(path: Path, flags: int) -> int:

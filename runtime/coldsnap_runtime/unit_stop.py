@@ -7,6 +7,7 @@ import shutil
 import time
 from typing import Any
 
+from coldsnap_runtime.container import remove_container
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.timing import Timing
@@ -36,6 +37,8 @@ def stop(request: GenerationRequest, context: Context, timing: Timing) -> dict[s
         context.phase(f"stopping generation {record.generation} of unit {record.unit}")
         with timing.span("stop", generation=record.generation):
             is_graceful = stop_init(record.init, request.grace)
+    if record.container:
+        remove_container(record.container)
     _clean(paths)
     changes: dict[str, Any] = {"exposed": False, "portmap": None}
     if record.state != "stopped":
