@@ -75,11 +75,12 @@ class Retry:
         return min(self.delay * factor, self.max_delay)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """The scope in which a step's expressions are read: the plan itself, or one template use.
 
-    The plan's own frame has `parent` None and no inputs.
+    The plan's own frame has `parent` None and no inputs. Frames refer to each other both ways, so
+    they are compared by identity.
     """
 
     use: str = ""
@@ -92,7 +93,7 @@ class Frame:
     """Inputs that the use gave (read in `parent`); the others are constants."""
     steps: Mapping[str, str] = field(default_factory=dict)
     """Local step id -> expanded id."""
-    uses: Mapping[str, Frame] = field(default_factory=dict)
+    uses: Mapping[str, Frame] = field(default_factory=dict, repr=False)
     """Local id of a template use -> its frame."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """Output of the template -> raw value, read in this frame."""
@@ -100,7 +101,7 @@ class Frame:
     """Input -> its declaration."""
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     """Place of each given input (``with.prompt``) and each output (``outputs.answer``)."""
-    parent: Frame | None = None
+    parent: Frame | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ class StepNode:
     """``pack.name`` of the template that brought it."""
     use: str | None = None
     """Id of the outermost template use in the plan document that brought it."""
-    frame: Frame = field(default_factory=Frame, repr=False)
-    outer_when: tuple[tuple[str, Frame], ...] = ()
+    frame: Frame = field(default_factory=Frame, repr=False, compare=False)
+    outer_when: tuple[tuple[str, Frame], ...] = field(default=(), compare=False)
     """``when`` of the template uses around it; all must hold."""
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     """Place of each field: ``when``, ``with``, ``with.accept.prompt``."""

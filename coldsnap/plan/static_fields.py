@@ -16,7 +16,7 @@ from coldsnap.plan.language import RetryDoc
 from coldsnap.plan.model import Frame, Retry
 from coldsnap.plan.problems import Problems
 from coldsnap.plan.references import Reader, Visible, check_value_references
-from coldsnap.plan.report import Checked, dotted
+from coldsnap.plan.report import Checked, Report, dotted
 from coldsnap.plan.validation import check_typed
 from coldsnap.plan.values import ExpressionError
 from coldsnap.sdk.spec import Duration
@@ -80,8 +80,8 @@ def static_value(raw: Any, frame: Frame, names: Scope, checked: Checked, problem
     if not is_static(raw, frame):
         problems.add(
             "plan.not-static",
-            f"{dotted(checked.base)} is read before any step runs; an input of the template"
-            " refers to a host, a unit or a step here",
+            f"{Report(checked, problems).field(checked.base)} is read before any step runs;"
+            " an input of the template refers to a host, a unit or a step here",
             checked.document.source(checked.base),
         )
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from pydantic import ValidationError
 from coldsnap.plan.problems import MAX_PROBLEMS, Problems, shown
 from coldsnap.plan.report import Checked, Report, Violation
 
+_PREFIX = re.compile(r"^(Value error|Assertion failed), ")
+_SHOULD = re.compile(r"^(Input|String|Value|Tuple|List) should")
 _TYPED = {
     "string_type": "text",
     "int_type": "an integer",
@@ -52,8 +55,8 @@ def typed_message(found: Mapping[str, Any]) -> tuple[str, str]:
     expected = _TYPED.get(found["type"])
     if expected:
         return "plan.wrong-type", f"must be {expected}, not {shown(found['input'])}"
-    message = found["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return "plan.wrong-value", message
+    message = _PREFIX.sub("", found["msg"])
+    return "plan.wrong-value", _SHOULD.sub("must", message)
 
 
 def _deepest(error: SchemaError) -> SchemaError:

@@ -60,13 +60,17 @@ def test_the_error_shows_the_guilty_line(registry, tmp_path):
         (b"\xef\xbb\xbf", "plan.empty 1:1+1 the file holds no document"),
         (
             b"name: x\ncoldsnap: \xff\n",
-            "plan.not-utf8 2:11+1 x.yaml is not UTF-8: byte 0xff at offset 18"
-            " -> convert it: iconv -f LATIN1 -t UTF-8 x.yaml",
+            (
+                "plan.not-utf8 2:11+1 x.yaml is not UTF-8: byte 0xff at offset 18"
+                " -> convert it: iconv -f LATIN1 -t UTF-8 x.yaml"
+            ),
         ),
         (
             "name: x\n".encode("utf-16"),
-            "plan.not-utf8 1:1+1 x.yaml is not UTF-8: byte 0xff at offset 0"
-            " -> convert it: iconv -f LATIN1 -t UTF-8 x.yaml",
+            (
+                "plan.not-utf8 1:1+1 x.yaml is not UTF-8: byte 0xff at offset 0"
+                " -> convert it: iconv -f LATIN1 -t UTF-8 x.yaml"
+            ),
         ),
         (b"a: \x01\n", "plan.syntax 1:4+1 the character U+0001 is not allowed in YAML"),
         (b"a: \x00\n", "plan.syntax 1:4+1 the character U+0000 is not allowed in YAML"),
@@ -87,10 +91,10 @@ def test_a_10_mb_plan_is_refused_at_once(registry, tmp_path):
         "coldsnap: plan/v1\nname: x\nsteps:\n" + "".join(step % i for i in range(310_000))
     )
     assert plan.stat().st_size > 10_000_000
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ColdSnapError) as caught:
         load_plan(plan, registry)
-    assert time.monotonic() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert caught.value.code == "plan.too-large"
     assert f"a plan may have {MAX_BYTES:,}" in caught.value.message
 
@@ -111,11 +115,11 @@ def test_a_10_mb_plan_is_refused_at_once(registry, tmp_path):
     ids=["brackets", "braces", "dashes", "list", "quote", "tag", "aliases", "directives", "keys"],
 )
 def test_a_hostile_megabyte_does_not_hang(registry, text):
-    """Each took minutes or much memory in an unbounded reader; twice 12 s is a slow machine."""
-    start = time.monotonic()
+    """Seconds of CPU; each took minutes or much memory in an unbounded reader."""
+    start = time.process_time()
     with pytest.raises(ColdSnapError):
         load_text(text, registry, NOTHING)
-    assert time.monotonic() - start < 24
+    assert time.process_time() - start < 24
 
 
 def test_a_directory_and_a_missing_file(registry, tmp_path):

@@ -99,13 +99,21 @@ def test_the_digest_is_of_the_bytes():
     assert one.sha256.startswith("sha256:")
 
 
+def _codes(call):
+    """Areas of the errors of a call; none if it succeeds. Anything else is raised."""
+    try:
+        call()
+    except ColdSnapError as error:
+        everything = (error, *error.more)
+        assert all(0 < len(each.message) < 1000 for each in everything)
+        return {each.code[:5] for each in everything}
+    return set()
+
+
 @settings(max_examples=300, deadline=4000)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_give_a_document_or_a_coldsnap_error(content):
-    try:
-        parse_document(content, "x.yaml")
-    except ColdSnapError as error:
-        assert error.code.startswith("plan.")
+    assert _codes(lambda: parse_document(content, "x.yaml")) <= {"plan."}
 
 
 _PIECES = st.sampled_from(
@@ -120,12 +128,7 @@ _PIECES = st.sampled_from(
 @settings(max_examples=500, deadline=4000)
 @given(st.lists(_PIECES, max_size=30).map("".join))
 def test_arbitrary_yaml_gives_a_plan_or_a_coldsnap_error(text):
-    try:
-        load_text(text, REGISTRY, NOTHING)
-    except ColdSnapError as error:
-        for each in (error, *error.more):
-            assert each.code.startswith("plan.")
-            assert each.message
+    assert _codes(lambda: load_text(text, REGISTRY, NOTHING)) <= {"plan."}
 
 
 _JSON = st.recursive(
@@ -193,9 +196,4 @@ _PLAN = st.fixed_dictionaries(
 @settings(max_examples=500, deadline=4000)
 @given(_PLAN)
 def test_arbitrary_values_in_a_plan_give_a_plan_or_a_coldsnap_error(value):
-    try:
-        load_text(json.dumps(value), REGISTRY, NOTHING)
-    except ColdSnapError as error:
-        for each in (error, *error.more):
-            assert each.code.startswith("plan.")
-            assert len(each.message) < 1000
+    assert _codes(lambda: load_text(json.dumps(value), REGISTRY, NOTHING)) <= {"plan."}

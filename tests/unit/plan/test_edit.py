@@ -55,8 +55,8 @@ def test_nothing_to_change_changes_nothing():
 def test_a_new_key_is_added_where_the_map_is():
     for text, path, expected in (
         ("model: {id: m}  # x\n", ("model", "revision"), "model: {id: m, revision: abc}  # x\n"),
-        ("m:\n  id: m # x\n  a: [1]\nz: 1\n", ("m", "r"), "m:\n  id: m # x\n  a: [1]\n  r: abc\nz: 1\n"),
-        ("l:\n  - id: m\n    b:\n      - 1\n", ("l", 0, "r"), "l:\n  - id: m\n    r: abc\n    b:\n      - 1\n"),
+        ("m:\n  i: m # x\nz: 1\n", ("m", "r"), "m:\n  i: m # x\n  r: abc\nz: 1\n"),
+        ("- i: m\n  b:\n   - 1\n", (0, "r"), "- i: m\n  r: abc\n  b:\n   - 1\n"),
     ):  # fmt: skip
         assert edited(document(text), {path: "abc"}) == expected
 

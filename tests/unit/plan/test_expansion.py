@@ -42,8 +42,15 @@ def test_a_use_becomes_steps_with_its_id_before_them(registry):
 def test_a_template_of_a_template(registry):
     plan = load(
         "steps:\n"
-        "  - {id: t, uses: demo.twice, with: {text: Hi, limit: 5m}, hosts: gpu, when: plan.name == 'x'}\n"
-        "  - {id: end, type: demo.ask, needs: [t], with: {prompt: '{{ steps.t.outputs.answer }}'}}\n",
+        "  - id: t\n"
+        "    uses: demo.twice\n"
+        "    with: {text: Hi, limit: 5m}\n"
+        "    hosts: gpu\n"
+        "    when: plan.name == 'x'\n"
+        "  - id: end\n"
+        "    type: demo.ask\n"
+        "    needs: [t]\n"
+        "    with: {prompt: '{{ steps.t.outputs.answer }}'}\n",
         registry,
     )
     assert needs(plan) == {
@@ -116,8 +123,10 @@ def _templates(tmp_path, steps, *, inputs="", outputs="", name="t"):
             "",
             "steps: [{id: a, type: demo.note, with: {text: '{{ vars.x }}'}}]\n",
             "",
-            'plan.unknown-variable 3:47+14 step "a": a template sees its inputs, not the plan\'s'
-            " vars -> declare an input and give it in the use's with",
+            (
+                'plan.unknown-variable 3:47+14 step "a": a template sees its inputs, not the'
+                " plan's vars -> declare an input and give it in the use's with"
+            ),
         ),
         (
             "inputs: {text: {type: string, default: a}}\n",
@@ -135,15 +144,19 @@ def _templates(tmp_path, steps, *, inputs="", outputs="", name="t"):
             "",
             "steps: [{id: a, type: demo.not}]\n",
             "",
-            'plan.unknown-type 3:23+8 unknown step type "demo.not" -> did you mean "demo.note"?'
-            "  See: coldsnap step list",
+            (
+                'plan.unknown-type 3:23+8 unknown step type "demo.not" -> did you mean "demo.note"?'
+                "  See: coldsnap step list"
+            ),
         ),
         (
             "",
             "steps: [{id: a, type: demo.probe}]\n",
             "outputs: {free: '{{ steps.a.outputs.fre }}'}\n",
-            'plan.unknown-output 4:17+27 outputs of demo.t: step "a" has no output "fre"'
-            ' -> did you mean "free"?',
+            (
+                'plan.unknown-output 4:17+27 outputs of demo.t: step "a" has no output "fre"'
+                ' -> did you mean "free"?'
+            ),
         ),
         (
             "inputs: {n: {type: int, default: x}}\n",
@@ -161,8 +174,10 @@ def _templates(tmp_path, steps, *, inputs="", outputs="", name="t"):
             "",
             "steps: [{id: a, type: demo.note, with: {tex: x}}]\n",
             "",
-            'plan.unknown-field 3:41+3 unknown field "tex" in "with" of step "a"'
-            ' -> did you mean "text"?  See: coldsnap step show demo.note',
+            (
+                'plan.unknown-field 3:41+3 unknown field "tex" in "with" of step "a"'
+                ' -> did you mean "text"?  See: coldsnap step show demo.note'
+            ),
         ),
     ],
 )
@@ -189,8 +204,10 @@ def test_a_template_must_be_called_as_its_file(tmp_path):
     with pytest.raises(ColdSnapError) as caught:
         registry.template("demo.other")
     assert found(caught.value) == [
-        'plan.wrong-value 2:7+6 the template calls itself "demo.t", its file "demo.other"'
-        " -> write  name: demo.other"
+        (
+            'plan.wrong-value 2:7+6 the template calls itself "demo.t", its file "demo.other"'
+            " -> write  name: demo.other"
+        )
     ]
 
 
@@ -203,6 +220,25 @@ def test_templates_that_multiply_are_bounded(tmp_path):
     with pytest.raises(ColdSnapError) as caught:
         load("steps: [{uses: demo.a}]\n", registry)
     assert caught.value.code == "plan.too-large"
+
+
+def test_a_plan_can_be_printed_and_compared(registry):
+    text = "steps: [{id: t, uses: demo.twice, with: {text: Hi}, when: true}]\n"
+    one, two = load(text, registry), load(text, registry)
+    assert one == two
+    assert len(repr(one)) < 20_000
+    assert one != load(text.replace("Hi", "Ho"), registry)
+
+
+def test_a_static_field_cannot_depend_on_a_host_through_an_input(registry):
+    with pytest.raises(ColdSnapError) as caught:
+        load("steps: [{uses: demo.twice, with: {text: a, limit: '{{ host.vars.x }}'}}]\n", registry)
+    assert found(caught.value) == [
+        (
+            'plan.not-static 9:78+20 "timeout" in step "first" is read before any step runs;'
+            " an input of the template refers to a host, a unit or a step here"
+        )
+    ]
 
 
 def test_the_installed_templates_are_valid():

@@ -122,8 +122,10 @@ def test_mistakes_in_a_variable_file_have_their_place(registry, tmp_path):
     with pytest.raises(ColdSnapError) as caught:
         load(registry, files=[file])
     assert found(caught.value) == [
-        f'plan.wrong-variable 1:8+4 the variable "count" (from {file}) must be an integer,'
-        ' not "many"',
+        (
+            f'plan.wrong-variable 1:8+4 the variable "count" (from {file}) must be an integer,'
+            ' not "many"'
+        ),
         'plan.unknown-variable 2:1+3 the plan has no variable "txt" -> did you mean "text"?',
     ]
     file.write_text("- a\n")
