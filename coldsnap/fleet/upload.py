@@ -25,6 +25,8 @@ Shell: TypeAlias = Callable[[str, float], tuple[int | None, str, str]]
 HASH_BYTES_PER_SECOND = 20_000_000
 """The slowest disk that we wait for while a host hashes a file."""
 BASE_SECONDS = 60.0
+_DIFFERS, _FOLDER, _SHORT = 65, 66, 67
+"""Exit statuses of `settle_script`."""
 
 
 @dataclass
@@ -156,23 +158,26 @@ def look(task: Upload, shell: Shell) -> tuple[bool, bool]:
 def settle_script(task: Upload) -> str:
     """Shell text that checks the temporary file and gives it its name; prints the digest.
 
-    Exit status 65: another digest.
+    The size is looked at first: what a broken connection left is not worth hashing.
     """
     temporary, final = shlex.quote(task.temporary), shlex.quote(task.remote)
     folder = shlex.quote(str(Path(task.remote).parent))
     return (
-        f'set -- $(sha256sum <{temporary}); echo $1; [ "$1" = {task.sha256} ] || exit 65; '
-        f"[ ! -d {final} ] || exit 66; chmod {task.mode:o} {temporary} && "
+        f'[ "$(stat -c %s {temporary})" = {task.size} ] || exit {_SHORT}; '
+        f'set -- $(sha256sum <{temporary}); echo $1; [ "$1" = {task.sha256} ] || exit {_DIFFERS}; '
+        f"[ ! -d {final} ] || exit {_FOLDER}; chmod {task.mode:o} {temporary} && "
         f"mv -f {temporary} {final} && {{ sync {folder} 2>/dev/null || sync; }}"
     )
 
 
 def settled(task: Upload, status: int | None, stdout: str, stderr: str) -> None:
     """Raise what `settle_script` found wrong."""
-    if status == 65:  # noqa: PLR2004  # see settle_script
+    if status == _DIFFERS:
         raise task.corrupted((stdout.split() or ["nothing"])[-1])
-    if status == 66:  # noqa: PLR2004
+    if status == _FOLDER:
         raise task.failed("a folder of that name is there")
+    if status == _SHORT:
+        raise task.failed("not all of it arrived", *stderr.splitlines())
     if status != 0:
         reason = (stderr.strip().splitlines() or [f"exit status {status}"])[-1]
         raise task.failed(reason, *stderr.splitlines())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,6 +23,8 @@ from fleet_places import (
     fact,
     is_running,
     rss_mib,
+    run,
+    sha256,
     shell,
     wait_for,
 )
@@ -149,8 +154,8 @@ def test_an_inventory_of_pyinfra(tmp_path):
     (tmp_path / "hosts.py").write_text(
         "import os\n"
         "assert 'gevent' in __import__('sys').modules  # we are in the child\n"
-        "far = ('far', {'ssh_hostname': '192.0.2.9', 'ssh_user': 'ops', '_sudo': True})\n"
-        "web = ['@local', far]\n"
+        "_far = ('far', {'ssh_hostname': '192.0.2.9', 'ssh_user': 'ops', '_sudo': True})\n"
+        "web = ['@local', _far]\n"
         "db = (['@docker/pg'], {'role': 'db'})\n"
     )
     with open_fleet(str(tmp_path / "hosts.py")) as fleet:
@@ -176,13 +181,94 @@ def test_a_pyinfra_inventory_that_we_cannot_use(tmp_path, text):
     assert caught.value.code == "inventory.invalid"
 
 
+PYINFRA_ALONE = """
+from gevent import monkey; monkey.patch_all()
+import statistics, time
+from pyinfra.api import Config, Inventory, State, StringCommand
+state = State(Inventory((["@local"], {})), Config())
+(host,) = state.inventory
+took = []
+for _ in range(40):
+    began = time.perf_counter()
+    host.run_shell_command(StringCommand("printf x"))
+    took.append(time.perf_counter() - began)
+print(statistics.median(took))
+"""
+
+
 def test_a_round_trip_costs_no_more_than_pyinfras_own(target: Target):
-    """pyinfra's run_shell_command takes 17 ms on the same machine; ours must not double it."""
+    """Measured side by side: one fact through the child, and a command in bare pyinfra."""
     asked = fact("Echo", text="x")
     target.host.ask(asked)
     times = []
-    for _ in range(30):
+    for _ in range(40):
         began = time.perf_counter()
         target.host.ask(asked)
         times.append(time.perf_counter() - began)
-    assert sorted(times)[len(times) // 2] < 0.034
+    bare = float(run(sys.executable, "-c", PYINFRA_ALONE).stdout)
+    assert statistics.median(times) < 1.5 * bare + 0.005
+
+
+SUDOER = """
+import sys
+sys.path[:0] = [{fakes!r}]
+from pathlib import Path
+from coldsnap.fleet import open_fleet
+from coldsnap.sdk.host import FactRequest, OperationRequest
+from coldsnap.artifact.errors import ColdSnapError
+host = open_fleet({inventory!r}).host("h")
+try:
+    print(host.ask(FactRequest("fleet_pack:Output", {{"command": "id -u"}})))
+    shell = "fleet_pack:shell"
+    print(host.perform(OperationRequest(shell, {{"command": "id -u"}})).stdout.strip())
+    print(host.upload(Path({source!r}), {remote!r}, sha256={digest!r}, mode=0o600))
+    try:
+        host.perform(OperationRequest(shell, {{"command": "sleep 4071"}}), timeout=0.7)
+    except ColdSnapError as error:
+        print(error.code)
+except ColdSnapError as error:
+    print(error.code)
+"""
+
+
+@pytest.mark.parametrize("rule", ["ALL=(ALL) NOPASSWD: ALL", "ALL=(ALL) ALL"])
+def test_sudo_with_and_without_a_password(target: Target, rule: str):
+    """As the user nobody, with a sudoers file of our own in a private mount namespace."""
+    if os.geteuid() != 0 or shutil.which("sudo") is None:
+        pytest.skip("needs root, and sudo")
+    folder = Path(tempfile.mkdtemp(prefix="coldsnap-sudo-", dir="/run"))
+    try:
+        folder.chmod(0o755)
+        source, remote = folder / "source", folder / "for root" / "file"
+        source.write_bytes(b"x" * 100_000)
+        (folder / "inventory.yaml").write_text(
+            "coldsnap: inventory/v1\nhosts: {h: {connector: '@local', vars: {sudo: true}}}\n"
+        )
+        (folder / "sudoers").write_text(f"nobody {rule}\n")
+        (folder / "sudoers").chmod(0o440)
+        (folder / "program.py").write_text(
+            SUDOER.format(
+                fakes=str(ROOT / "tests/fakes"),
+                inventory=str(folder / "inventory.yaml"),
+                source=str(source),
+                remote=str(remote),
+                digest=sha256(source),
+            )
+        )
+        script = (
+            # Reading everything lets it use a Python below root's home, and nothing else.
+            'mount --bind "$1/sudoers" /etc/sudoers && '
+            "exec setpriv --reuid=65534 --regid=65534 --clear-groups "
+            "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search "
+            '"$2" "$1/program.py"'
+        )
+        words = ("sh", "-c", script, "sh", str(folder), sys.executable)
+        done = run("unshare", "--mount", "--propagation=private", *words, cwd="/")
+        if "NOPASSWD" not in rule:
+            assert done.stdout.splitlines() == ["host.sudo-refused"]
+            return
+        assert done.stdout.splitlines() == ["['0']", "0", "True", "host.timeout"]
+        assert (remote.stat().st_uid, remote.stat().st_mode & 0o777) == (0, 0o600)
+        assert not is_running(target.host, "sleep 4071")
+    finally:
+        shutil.rmtree(folder)
