@@ -1,12 +1,11 @@
 """Runs apply, resume or rollback in a process of its own, so that it can be killed.
 
-    python kill_child.py FOLDER apply|resume|rollback [SECONDS]
-
-`KILL_AT=<phase>:<step>` makes it kill itself there with SIGKILL.
+`kill_at`, ``<phase>:<step>``, makes it kill itself there with SIGKILL.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -26,16 +25,12 @@ def steps(seconds: float) -> list[object]:
     ]
 
 
-def main() -> int:
-    folder, verb = Path(sys.argv[1]), sys.argv[2]
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+def run(folder: Path, verb: str, kill_at: str, seconds: float) -> None:
+    """Do it and end the process with the exit code of the run."""
+    os.environ["KILL_AT"] = kill_at
     world = World(folder, ("a-1",))
     setup = world.setup(*steps(seconds))
     if verb == "apply":
-        return apply(setup).exit_code
-    run = Runs(folder).find("latest")
-    return (resume if verb == "resume" else rollback)(setup, run).exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(apply(setup).exit_code)
+    found = Runs(folder).find("latest")
+    sys.exit((resume if verb == "resume" else rollback)(setup, found).exit_code)
