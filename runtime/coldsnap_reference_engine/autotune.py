@@ -178,8 +178,8 @@ def _decode(transformer: Transformer, sequences: int) -> float:
             batch = spans[start : start + width]
             transformer.decode(batch)
             done += len(batch)
-        if time.perf_counter() - begin > _ROUND_SECONDS:
-            break
+            if time.perf_counter() - begin > _ROUND_SECONDS:
+                return done / (time.perf_counter() - begin)
     return done / (time.perf_counter() - begin)
 
 

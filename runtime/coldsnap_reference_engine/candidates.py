@@ -12,7 +12,7 @@ from coldsnap_reference_engine.kernels import ROWS, Floats, Kernel, Layout, Mult
 from coldsnap_reference_engine.transformer import Transformer
 from coldsnap_reference_engine.weights import Kind
 
-_BLOCKS = (32, 64, 128)
+_BLOCKS = (64, 32, 128)
 _SAMPLE_BYTES = 64 << 20
 """Weights timed in one pass: more than a cache holds, because a decoding step finds none there."""
 _REPEATS = 5
@@ -58,13 +58,15 @@ def search(transformer: Transformer, kind: Kind, widths: Sequence[int], seconds:
     """Time candidates on the model's own matrices of `kind`, which are in checkpoint layout.
 
     A kernel is admitted if its products are right, and, for decoding, if each row's result is
-    the same bits whatever the other rows hold and whichever row it is. After `seconds` only the
-    simplest kernels are still timed, once each.
+    the same bits whatever the other rows hold and whichever row it is. After `seconds` no
+    further layout is begun.
     """
     sample = _sample(transformer, kind)
     timings = Timings()
     bench = _Bench(transformer.multiplier, sample, transformer.cache.slots, seconds)
     for layout in _layouts(sample[0].shape[0]):
+        if bench.is_late() and timings.layouts(widths):
+            break
         bench.pack(layout)
         for width in widths:
             for kernel in _kernels(transformer.multiplier):
@@ -81,10 +83,11 @@ def _sample(transformer: Transformer, kind: Kind) -> list[Floats]:
 
 
 def _layouts(rows: int) -> Iterator[Layout]:
-    yield ROWS
+    """Those that win most often first: the others are then seen to be slower soon."""
     for block in _BLOCKS:
         if block < rows and Layout(block).fits(rows):
             yield Layout(block)
+    yield ROWS
     yield Layout(rows)
 
 
@@ -129,12 +132,12 @@ class _Bench:
         is_plain = kernel == Kernel(1)
         # One product tells the hopeless ones apart: threads that wait for each other on a busy
         # machine can take a hundred times longer, and a whole pass of that is never worth it.
-        if not is_plain and (self._is_late() or not self._is_promising(x, kernel, fastest)):
+        if not is_plain and (self.is_late() or not self._is_promising(x, kernel, fastest)):
             return None
         if not self._is_right(x, kernel):
             return None
         first = self._pass(x, kernel, self._packed)
-        if first > _HOPELESS * fastest or self._is_late():
+        if first > _HOPELESS * fastest or self.is_late():
             return first if is_plain else None
         more = (self._pass(x, kernel, self._packed) for _ in range(_REPEATS - 1))
         return sorted([first, *more])[-2]
@@ -148,7 +151,7 @@ class _Bench:
                 return False
         return False
 
-    def _is_late(self) -> bool:
+    def is_late(self) -> bool:
         return time.perf_counter() > self._deadline
 
     def _pass(self, x: Floats, kernel: Kernel, weights: list[Floats]) -> float:
@@ -162,6 +165,7 @@ class _Bench:
     def _is_right(self, x: Floats, kernel: Kernel) -> bool:
         weight, packed = self._rows[0], self._packed[0]
         found = self._multiplier.multiply(x, packed, self._layout, kernel)
+        self._multiplier.blas.use(1)
         expected = x @ weight.T
         scale = float(np.abs(expected).max()) or 1.0
         if float(np.abs(found - expected).max()) > _TOLERANCE * scale:

@@ -32,6 +32,7 @@ _INVALID = "invalid_request_error"
 
 class ServingHandler(Handler):
     engine: ClassVar[Engine]
+    _looked = 0.0
     routes: ClassVar[dict[tuple[str, str], str]] = {
         ("GET", "/health"): "get_health",
         ("GET", "/metrics"): "get_metrics",
@@ -154,11 +155,14 @@ class ServingHandler(Handler):
     def _next(self, sequence: Sequence) -> Token | Finished:
         """The next event; looks now and then whether the client is still there."""
         while True:
+            if time.monotonic() - self._looked > _LOOK_SECONDS:
+                self._looked = time.monotonic()
+                if self._client_is_gone():
+                    raise BrokenPipeError
             try:
                 return sequence.events.get(timeout=_LOOK_SECONDS)
             except Empty:
-                if self._client_is_gone():
-                    raise BrokenPipeError from None
+                continue
 
     def _client_is_gone(self) -> bool:
         poll = select.poll()

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reference_server import Served
+from reference_server import ROOT, Served
 
+from coldsnap.plan.loading import load_plan
+from coldsnap.plan.registry import Registry
 from coldsnap.sdk import ColdSnapError, HttpCall, Model, Port, Unit
 from coldsnap_reference import PACK
 from coldsnap_reference.engine import CONTROL_PORT, ReferenceEngine
@@ -91,3 +93,18 @@ def test_templates_are_there() -> None:
     assert PACK.root is not None
     names = {path.stem for path in (PACK.root / "templates").glob("*.yaml")}
     assert names == {"capture", "restore", "cold", "evict"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "kinds"),
+    [
+        ("capture", "stage probe launch accept quiesce checkpoint publish collect"),
+        ("restore", "stage probe barrier restore hydrate accept expose evict"),
+    ],
+)
+def test_example_plans_are_short_and_expand(plan: str, kinds: str) -> None:
+    path = ROOT / "plans" / "reference" / f"{plan}.yaml"
+    assert len(path.read_text().splitlines()) <= 15
+    loaded = load_plan(path, Registry.installed(), variables=["model=/models/small"])
+    assert [step.type for step in loaded.steps] == [f"core.{kind}" for kind in kinds.split()]
+    assert loaded.engine == "reference"
