@@ -24,6 +24,7 @@ class Lazy:
     summary: str
     single: bool = False
     """True: the app's only command is meant, not a group."""
+    attribute: str = "app"
 
 
 class LazyGroup(TyperGroup):
@@ -40,7 +41,7 @@ class LazyGroup(TyperGroup):
         entry = self.table.get(cmd_name)
         if entry is None:
             return None
-        app: typer.Typer = importlib.import_module(entry.module).app
+        app: typer.Typer = getattr(importlib.import_module(entry.module), entry.attribute)
         # get_command makes a group of one command that command itself.
         build = typer.main.get_command if entry.single else typer.main.get_group
         command: Any = build(app)

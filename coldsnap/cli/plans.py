@@ -81,6 +81,14 @@ def load_recorded(session: Session, folder: RunFolder) -> Loaded:
     return Loaded(plan, str(header["plan"]["text"]), registry, str(header["inventory"]["path"]))
 
 
+def load_made(text: str, name: str, registry: Registry) -> Loaded:
+    """A plan that a command wrote itself; it has no variables."""
+    from coldsnap.plan.loading import load_text
+    from coldsnap.plan.variables import Given
+
+    return Loaded(load_text(text, registry, Given(environment={}), path=name), text, registry)
+
+
 def _recorded(stored: Mapping[str, Any], registry: Registry) -> Plan:
     """The plan of a stored text; its variables are those that were resolved then."""
     from coldsnap.plan.loading import load_text

@@ -20,6 +20,11 @@ def _one(module: str, summary: str) -> Lazy:
     return Lazy(f"{_PACKAGE}.{module}", summary, single=True)
 
 
+def _operation(name: str) -> Lazy:
+    summary = f"Carry out a {name} request (format 4)."
+    return Lazy(f"{_PACKAGE}.operation", summary, single=True, attribute=name)
+
+
 def _group(module: str, summary: str) -> Lazy:
     return Lazy(f"{_PACKAGE}.{module}", summary)
 
@@ -36,6 +41,10 @@ class Root(LazyGroup):
         "payload": _group("payload", "Make, list and verify payload packs."),
         "runtime": _group("runtime", "Build, show, verify and clean up the runtime pack."),
         "step": _group("step", "List, describe and scaffold step types."),
+        "capture": _operation("capture"),
+        "restore": _operation("restore"),
+        "sleep": _operation("sleep"),
+        "wake": _operation("wake"),
         "capabilities": _one("capabilities", "Print what this build can do, as JSON."),
         "config": _group("config", "Show settings and where each one came from."),
         "completion": _one("completion", "Print the completion script of a shell."),

@@ -182,6 +182,12 @@ def units_of(answer: HostAnswer) -> list[Mapping[str, Any]]:
     return [u for u in units if isinstance(u, Mapping)] if isinstance(units, list) else []
 
 
+def only_units(answer: HostAnswer, ids: Sequence[str]) -> HostAnswer:
+    """The answer without the units that are not named."""
+    kept = [unit for unit in units_of(answer) if unit.get("unit") in ids]
+    return HostAnswer(answer.host, {**answer.value, "units": kept}, answer.error)
+
+
 def _unit_row(host: str, unit: Mapping[str, Any]) -> Sequence[str | Cell]:
     state = str(unit.get("state", ""))
     since = unit.get("since")

@@ -185,24 +185,11 @@ def _agreed(session: Session, setup: "Setup") -> bool:
 
 
 def _run(session: Session, setup: "Setup", work: "Callable[[Setup], RunResult]") -> None:
-    """Do it with progress and two-stage cancel; say how it ended; leave with its exit code."""
-    from dataclasses import replace
+    """Carry it out, say how it ended, leave with its exit code."""
+    from coldsnap.cli.carrying import carry_out, say
 
-    from coldsnap.cli.signals import handed_over
-    from coldsnap.engine.runs import RunFolder, Runs
-    from coldsnap.render.report.model import report_of
-    from coldsnap.render.report.text import closing_text, result_json
-
-    with session.progress() as progress, handed_over(setup.cancel.request):
-        result = work(replace(setup, sink=progress))
-    summary = Runs(session.project).summary(RunFolder(Path(result.folder)))
-    report = report_of(summary.history, result.state.value) if summary.history else None
-    session.answer(
-        lambda: closing_text(report, _relative(result.folder), session.palette) if report else "",
-        result_json(result),
-    )
-    for error in result.errors:
-        session.error(error)
+    result = carry_out(session, setup, work)
+    say(session, result)
     raise typer.Exit(result.exit_code)
 
 
@@ -210,8 +197,3 @@ def _shown(found: "Preview", session: Session, *, show_all: bool) -> str:
     from coldsnap.render.preview import preview_text
 
     return preview_text(found, session.palette, show_all=show_all)
-
-
-def _relative(folder: str) -> str:
-    path = Path(folder)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder

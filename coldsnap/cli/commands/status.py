@@ -19,6 +19,7 @@ _FACT = "coldsnap_core.facts:RuntimeVerb"
         coldsnap status
         coldsnap status -i inventories/prod.yaml gpu-1
         coldsnap status --json
+        coldsnap status --request-json request.json
     """,
 )
 def status(
@@ -27,13 +28,20 @@ def status(
         list[str] | None,
         typer.Argument(metavar="[HOST]...", help="Hosts or groups; all if none is named."),
     ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request-json", metavar="FILE", help="Only the units of a request."),
+    ] = None,
 ) -> None:
     """Show which units run where, and in which state."""
+    from coldsnap.cli.requests import read
     from coldsnap.cli.wiring import ask_each, fleet_of, runtime_of, select
     from coldsnap.engine.place import runtime_place
-    from coldsnap.render.hosts import status_text, units_of
+    from coldsnap.render.hosts import only_units, status_text, units_of
     from coldsnap.sdk.host import FactRequest, Host
 
+    wanted = read(request, "status").launch.units if request is not None else ()
+    named = [*(hosts or ()), *(unit.host for unit in wanted if unit.host)]
     with fleet_of(session) as fleet:
         runtime = runtime_of(session, fleet)
 
@@ -41,7 +49,9 @@ def status(
             place = runtime_place(host, runtime)
             return FactRequest(_FACT, {"verb": "unit.status", "request": {}, **place})
 
-        answers = ask_each(fleet, select(fleet, hosts or ()), question)
+        answers = ask_each(fleet, select(fleet, named), question)
+    if wanted:
+        answers = [only_units(answer, [unit.id for unit in wanted]) for answer in answers]
     session.answer(
         lambda: status_text(answers, session.palette),
         [
