@@ -227,6 +227,23 @@ class Attempts:
         again = change_from(change)
         return self._bounded(instance, 1, lambda tried: tried.rerun(typed, again))
 
+    def stands(self, instance: Instance, outputs: Outputs) -> bool:
+        """Whether what an earlier process did is still there; in doubt it is not.
+
+        A host that cannot be asked is no doubt: the walk will say what is wrong with it.
+        """
+        tried = _Attempt(self, instance, 1)
+        step = instance.step
+        try:
+            with self._crashes.told(instance):
+                ctx = tried.context(self.recorder.of(instance.key).redo)
+                spec = self.contexts.spec(instance)
+                if tried.host is not None:
+                    tried.host.prefetch(step.reads(spec, ctx))
+                return step.stands(spec, step.observe(spec, ctx), outputs, ctx)
+        except ColdSnapError as error:
+            return error.code == "host.unreachable"
+
     def bind(
         self, instance: Instance, deadline: float | None, emit: Callable[[JobEvent], None]
     ) -> BoundHost | None:

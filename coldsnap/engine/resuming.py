@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.attempts import Attempts
@@ -53,7 +53,7 @@ def resume(setup: Setup, folder: RunFolder) -> RunResult:
             for key, known in history.instances.items():
                 if known.state in (State.DONE, State.UNCHANGED):
                     process.rendering.put(key, known.outputs)
-            walk = process.walk(attempts, kept=_kept(process), lost=lost)
+            walk = process.walk(attempts, kept=_Looked(process, attempts).kept(), lost=lost)
             errors = undo(process, walk)
         return ended(process, walk, errors)
 
@@ -94,19 +94,43 @@ def _is_settled_by_job(process: Process, item: InstanceHistory) -> bool:
     return item.state is State.APPLYING and not read_only
 
 
-def _kept(process: Process) -> frozenset[InstanceKey]:
-    """Finished instances that nothing unfinished needs any more: not even looked at again.
+class _Looked:
+    """Which finished instances can stay as they are: looked at from the unfinished ones up.
 
-    The others are observed again, and done again if their effect is gone (a host that rebooted,
-    a pause that its watchdog ended).
+    What nothing unfinished needs is not even looked at (who would pause a service again that was
+    dumped already?). What does not stand any more (a host that rebooted, a pause that its
+    watchdog ended) is done again, after its own needs were looked at in the same way.
     """
-    known = process.recorder.history.instances
-    selected = process.setup.selected
-    finished = {key for key, item in known.items() if item.state in _FINISHED}
-    needed = {
-        need
-        for instance in process.expansion
-        if instance.key not in finished and (selected is None or instance.key.step in selected)
-        for need in instance.needs
-    }
-    return frozenset(finished - needed)
+
+    def __init__(self, process: Process, attempts: Attempts) -> None:
+        self._process, self._attempts = process, attempts
+        known = process.recorder.history.instances
+        self._finished = {key for key, item in known.items() if item.state in _FINISHED}
+        self._gone: set[InstanceKey] = set()
+
+    def kept(self) -> frozenset[InstanceKey]:
+        selected = self._process.setup.selected
+        unfinished = [
+            instance.key
+            for instance in self._process.expansion
+            if instance.key not in self._finished
+            and (selected is None or instance.key.step in selected)
+        ]
+        seen: set[InstanceKey] = set()
+        while wave := self._needs_of(unfinished) - seen:
+            seen |= wave
+            before = set(self._gone)
+            self._process.side_phase(sorted(wave), self._look)
+            unfinished = sorted(self._gone - before)
+        return frozenset(self._finished - self._gone)
+
+    def _needs_of(self, keys: Iterable[InstanceKey]) -> set[InstanceKey]:
+        by_key = self._process.expansion.by_key
+        return {need for key in keys for need in by_key[key].needs if need in self._finished}
+
+    def _look(self, key: InstanceKey) -> bool:
+        known = self._process.recorder.of(key)
+        instance = self._process.expansion.by_key[key]
+        if known.state is State.SKIPPED or not self._attempts.stands(instance, known.outputs):
+            self._gone.add(key)
+        return True

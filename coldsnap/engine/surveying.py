@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.instances import Expansion, expand
 from coldsnap.engine.outside import Outside
@@ -12,6 +10,7 @@ from coldsnap.engine.rendering import Rendering
 from coldsnap.engine.saved import SavedPlan, compare, stale
 from coldsnap.engine.setup import Setup
 from coldsnap.engine.survey import Survey
+from coldsnap.graph.dag import StepGraph
 
 
 def preview(setup: Setup) -> Preview:
@@ -50,12 +49,8 @@ def preview(setup: Setup) -> Preview:
 
 def expansion_of(setup: Setup) -> Expansion:
     """All instances of the plan, on the hosts of the inventory; raises as `expand`."""
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    place = {node.id: number for number, node in enumerate(setup.plan.steps)}
-    graph.add_nodes_from(place)
-    graph.add_edges_from((need, node.id) for node in setup.plan.steps for need in node.needs)
-    order = nx.lexicographical_topological_sort(graph, key=place.__getitem__)
-    return expand(setup.plan, tuple(order), setup.registry.steps, setup.fleet)
+    order = StepGraph.of(setup.plan).order
+    return expand(setup.plan, order, setup.registry.steps, setup.fleet)
 
 
 def rendering_of(setup: Setup, expansion: Expansion) -> Rendering:

@@ -142,6 +142,15 @@ class Step(ABC, Generic[S]):
         """Return to what was `seen` before apply; must be idempotent."""
         del spec, seen, ctx
 
+    def stands(self, spec: S, seen: Seen, outputs: Outputs, ctx: StepContext) -> bool:
+        """Whether what this run did, with these outputs, is still there; asked on resume.
+
+        By default when the diff has nothing to do. A step whose diff cannot see its own effect
+        (a dump that is not published yet) says it from its outputs, or does it again.
+        """
+        del outputs
+        return not self.diff(spec, seen, ctx).is_pending
+
     def known(self, spec: S, seen: Seen, ctx: StepContext) -> Outputs:
         """Outputs of an instance that has nothing to do, so that later steps can refer to them."""
         del spec, seen, ctx

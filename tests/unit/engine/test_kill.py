@@ -41,7 +41,7 @@ def started(folder: Path, verb: str, kill_at: str = "", seconds: float = 0.0) ->
             kill_child.run(folder, verb, kill_at, seconds)
         except SystemExit as end:
             os._exit(int(end.code or 0))
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - a forked child must never come back here
             (folder / "crash").write_text(traceback.format_exc())
             os._exit(99)
     return pid
