@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_SEEN_INSIDE = ("tmp", "caches", "coldsnap-unit")
+"""Parts of a generation that its processes see as theirs."""
+
 
 def owner_of(state_dir: str | os.PathLike[str]) -> tuple[int, int]:
     """(uid, gid) that what we write below `state_dir` shall have."""
@@ -45,6 +48,20 @@ def give_back_below(path: Path, state_dir: str | os.PathLike[str]) -> None:
         for folder in path.relative_to(state_dir).parents:
             if folder != Path():
                 _chown(Path(state_dir) / folder, owner)
+
+
+def give_back_unit(unit_dir: Path, state_dir: str | os.PathLike[str]) -> None:
+    """What we wrote of a unit: records, logs, folders.
+
+    Not what its engine wrote (its /tmp, its caches): that has the engine's owners while it runs.
+    """
+    owner = owner_of(state_dir)
+    if owner[0] == 0 or os.geteuid() != 0:
+        return
+    patterns = ("*", "[0-9]*/*", "[0-9]*/work/*", "[0-9]*/control/engine.log")
+    for path in (unit_dir, unit_dir.parent, *(p for glob in patterns for p in unit_dir.glob(glob))):
+        if path.name not in _SEEN_INSIDE:
+            _chown(path, owner)
 
 
 def _chown(path: Path, owner: tuple[int, int]) -> None:

@@ -31,7 +31,8 @@ from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_init import is_private
 from coldsnap_runtime.unit_processes import (
     file_uses,
-    highest_pid,
+    last_pid,
+    pid_max,
     processes,
     working_folder,
 )
@@ -228,7 +229,7 @@ def _gather(work: _Work, request: CheckpointRequest) -> Capture:
         launch=record.launch,
         launch_sha256=record.launch_sha256,
         root_pid=record.root_pid,
-        last_pid=highest_pid(pid),
+        last_pid=last_pid(pid, pid_max()),
         network=record.network,
         file_sets=tuple(sets),
         mapped_files=tuple(files),

@@ -43,7 +43,12 @@ def expose(
         return _answer(record, has_changed=False)
     with timing.span("expose", ports=len(record.ports)), context.uninterrupted():
         portmap = _start_portmap(installation, record, before)
-        record = store.update(record, portmap=portmap, exposed=True)
+        try:
+            record = store.update(record, portmap=portmap, exposed=True)
+        except BaseException:
+            if portmap is not None:
+                withdraw(portmap)
+            raise
         for other in before:
             store.update(other, portmap=None, exposed=False)
     return _answer(record, has_changed=True)

@@ -32,6 +32,7 @@ ROOT_PID = 1000
 """High enough that what CRIU starts in a fresh PID namespace stays below it."""
 
 PRIVATE_FOLDERS = ("/tmp", "/dev/shm", INSIDE_ROOT)  # noqa: S108  (the unit's own, not the host's)
+INIT_NAME = "coldsnap-init"
 _START_SECONDS = 30.0
 _KILL_SECONDS = 20.0
 
@@ -128,6 +129,9 @@ def stop_init(init: ProcessRef, grace: float) -> bool:
     descriptor = open_pidfd(init.pid, init.start) if init.is_alive else None
     if descriptor is None:
         return True
+    if not _is_ours(init.pid):
+        os.close(descriptor)
+        return True
     try:
         if grace > 0:
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
@@ -146,6 +150,14 @@ def stop_init(init: ProcessRef, grace: float) -> bool:
         cause="a process of the unit is stuck in the kernel (a dead network mount or device)",
         remedy="find it in state D with ps; only a reboot of the host may end it",
     )
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether it is a unit's PID 1, not the verb that was about to start one."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == f"{INIT_NAME}\n"
+    except OSError:
+        return False
 
 
 def _options(spec: InitSpec, report: int, status: int) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from coldsnap_runtime.ownership import give_back_below
+from coldsnap_runtime.ownership import give_back_unit
 from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
 from coldsnap_runtime.unit_init import ROOT_PID, root_argv
 from coldsnap_runtime.unit_record import GenerationPaths, ProcessRef, UnitRecord, UnitStore
@@ -62,7 +62,7 @@ def launch(
             discard_generation(paths, started.init, started.container)
         raise
     finally:
-        give_back_below(store.unit_dir(record.unit), context.state_dir)
+        give_back_unit(store.unit_dir(record.unit), context.state_dir)
 
 
 def _start(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_FIRST_PID = 300
+"""The kernel never starts again below this."""
+_ROOM = 1000
+"""Numbers that must be free for CRIU's own processes and for what the engine starts next."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DELETED = " (deleted)"
 _WORDS_WITH_PATH = 6
@@ -57,14 +62,31 @@ def processes(init_pid: int, root_pid: int) -> list[UnitProcess]:
     return tree
 
 
-def highest_pid(init_pid: int) -> int:
-    """The largest number that any thread inside has, groups and sessions included."""
+def pid_max() -> int:
+    """Process numbers of this host stay below it."""
+    return int(Path("/proc/sys/kernel/pid_max").read_text())
+
+
+def last_pid(init_pid: int, pid_max: int) -> int:
+    """The number after which those that are given out next do not meet any that is in use.
+
+    Normally the highest in use (threads, groups and sessions included). Numbers start again at
+    300 when they are used up: then the one before the widest gap.
+    """
     proc = proc_of(init_pid)
-    found = [1]
+    used = {_FIRST_PID - 1}
     for name in _numbers(proc):
-        found += [int(task) for task in _numbers(proc / name / "task")]
-        found += _group_and_session(proc / name)
-    return max(found)
+        used |= {int(task) for task in _numbers(proc / name / "task")}
+        used |= set(_group_and_session(proc / name))
+    return _before_gap(sorted(used), pid_max)
+
+
+def _before_gap(used: list[int], pid_max: int) -> int:
+    if used[-1] + _ROOM < pid_max:
+        return used[-1]
+    high = [pid for pid in used if pid >= _FIRST_PID - 1]
+    gaps = [(after - before, before) for before, after in itertools.pairwise(high)]
+    return max(gaps, default=(0, used[-1]))[1]
 
 
 def file_uses(init_pid: int, pid: int) -> Iterator[FileUse]:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, fileset
-from coldsnap_runtime.container import image_identity
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, check
 from coldsnap_runtime.namespaces import root_of
-from coldsnap_runtime.ownership import give_back_below
+from coldsnap_runtime.ownership import give_back_unit
+from coldsnap_runtime.restore_checks import check_container, check_image, check_pids
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
@@ -52,7 +52,7 @@ def restore(
         error.where = error.where or f"unit {request.unit}"
         raise
     finally:
-        give_back_below(UnitStore(context.state_dir).unit_dir(request.unit), context.state_dir)
+        give_back_unit(UnitStore(context.state_dir).unit_dir(request.unit), context.state_dir)
 
 
 class _Restore:
@@ -107,17 +107,9 @@ class _Restore:
             discard_generation(paths, self._started.init, self._started.container)
 
     def _check(self) -> list[MappedFile]:
-        if self._capture.unit != self._request.unit:
-            raise ColdSnapError(
-                "restore.other-unit",
-                f"the image is that of unit {self._capture.unit}",
-                remedy="restore it under that unit's id",
-            )
-        for name in ("images/inventory.img", "images/pstree.img", "bin/coldsnap-unit"):
-            if not (self._request.image / name).is_file():
-                raise ColdSnapError("image.incomplete", f"the image has no {name}")
-        if self._capture.image_id:
-            _check_container_image(self._spec.image, self._capture.image_id)
+        check_image(self._capture, self._request.unit, self._request.image)
+        check_pids(self._capture)
+        check_container(self._capture, self._spec)
         cache = DigestCache(Path(self._context.path("library-digests.json")))
         is_full = self._request.verify == "full"
         files = [file for file in self._capture.mapped_files if self._is_of_host(file.path)]
@@ -179,7 +171,7 @@ class _Restore:
             unit=self._capture.unit,
             generation=number,
             spec=self._spec,
-            last_pid=max(self._capture.last_pid, self._capture.root_pid),
+            last_pid=self._capture.last_pid,
             root_pid=self._capture.root_pid,
             further_mounts=(*caches, *payloads),
         )
@@ -208,11 +200,6 @@ class _Restore:
 
     def _put_back(self, record: FileSetRecord, folder: Path) -> None:
         files = self._request.image / "files"
-        for suffix in ("json", "data"):
-            if not (files / f"{record.name}.{suffix}").is_file():
-                raise ColdSnapError(
-                    "image.incomplete", f"the image has no files/{record.name}.{suffix}"
-                )
         fileset.put_back(folder, files / f"{record.name}.json", files / f"{record.name}.data")
 
     def _run_criu(
@@ -259,17 +246,6 @@ class _Restore:
             line.replace(os.fspath(log), os.fspath(kept)) for line in error.details
         )
         error.remedy = error.remedy.replace(os.fspath(log), os.fspath(kept))
-
-
-def _check_container_image(image: str, captured: str) -> None:
-    found = image_identity(image)
-    if found != captured:
-        raise ColdSnapError(
-            "restore.image-changed",
-            f"{image} is not the container image that was captured",
-            details=(f"captured {captured}, found {found}", "nothing was started"),
-            remedy="name the image by its digest in the plan, and pull that one",
-        )
 
 
 def _open_output(path: Path, flags: int) -> int:

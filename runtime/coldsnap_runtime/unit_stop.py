@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from typing import Any
 
 from coldsnap_runtime.container import remove_container
 from coldsnap_runtime.context import Context
-from coldsnap_runtime.ownership import give_back_below
+from coldsnap_runtime.ownership import give_back_unit
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_expose import withdraw
 from coldsnap_runtime.unit_init import stop_init
@@ -33,7 +32,7 @@ def stop(request: GenerationRequest, context: Context, timing: Timing) -> dict[s
     if record.portmap is not None:
         withdraw(record.portmap)
     is_graceful = True
-    if record.init is not None and record.init.is_alive and record.init.pid != os.getpid():
+    if record.init is not None and record.init.is_alive:
         context.phase(f"stopping generation {record.generation} of unit {record.unit}")
         with timing.span("stop", generation=record.generation):
             is_graceful = stop_init(record.init, request.grace)
@@ -44,7 +43,7 @@ def stop(request: GenerationRequest, context: Context, timing: Timing) -> dict[s
     if record.state != "stopped":
         changes |= {"state": "stopped", "since": time.time()}
     store.update(record, **changes)
-    give_back_below(paths.folder, context.state_dir)
+    give_back_unit(store.unit_dir(record.unit), context.state_dir)
     return {"generation": record.generation, "was_live": was_live, "graceful": is_graceful}
 
 

@@ -20,7 +20,9 @@ import pytest
 from unit_workplace import Workplace, counter, wait_until
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime.context import Cancelled, Context
 from coldsnap_runtime.namespaces import dial
+from coldsnap_runtime.unit_processes import _before_gap
 
 pytestmark = pytest.mark.criu
 
@@ -210,6 +212,60 @@ def test_truncated_pages_end_at_the_deadline(workplace: Workplace, image: Path) 
     assert not _is_running("counter.py")
 
 
+@contextmanager
+def cancelled_after(seconds: float, context: Context) -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, lambda *_: context.cancel())
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(Cancelled):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_cancelled_restore_leaves_nothing(workplace: Workplace, image: Path) -> None:
+    pages = max((image / "images").glob("pages-*.img"), key=lambda path: path.stat().st_size)
+    pages.chmod(0o600)
+    os.truncate(pages, pages.stat().st_size - (1 << 20))  # it would never end
+    with cancelled_after(1.0, workplace.context):
+        workplace.restore(image)
+    assert [r.generation for r in workplace.store.generations("u0")] == [1]
+    assert not _is_running("counter.py")
+
+
+def test_a_cancelled_dump_lets_the_engine_serve(workplace: Workplace) -> None:
+    record = workplace.serve(workplace.script("big.py", BIG))
+    with cancelled_after(0.3, workplace.context):
+        workplace.checkpoint(record)
+    assert workplace.answers(record)
+    assert workplace.store.load("u0").state == "serving"
+    assert no_capture_is_left(workplace)
+
+
+def test_numbers_beyond_what_this_host_gives_out(workplace: Workplace, image: Path) -> None:
+    path = image / "capture.json"
+    path.chmod(0o600)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"last_pid": 1 << 23}))
+    error = refused(lambda: workplace.restore(image), "restore.pid-limit")
+    assert "kernel.pid_max" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "expected"),
+    [
+        ([299, 1000, 1001, 1040], 32768, 1040),
+        ([299, 1000, 32000, 32766], 32768, 1000),
+        ([299, 400, 20000, 32766], 32768, 400),
+        ([299, 32766], 32768, 299),
+    ],
+)
+def test_what_is_started_after_a_restore_meets_no_captured_number(
+    used: list[int], limit: int, expected: int
+) -> None:
+    assert _before_gap(used, limit) == expected
+
+
 def test_a_damaged_file_set(workplace: Workplace, image: Path) -> None:
     index = image / "files" / "tmp.json"
     value = json.loads(index.read_text())
@@ -315,6 +371,9 @@ def test_files_go_back_to_the_owner_of_the_state_folder(workplace: Workplace) ->
         refused(lambda: workplace.checkpoint(record, "c2"), "checkpoint.connections-open")
     with pytest.raises(ColdSnapError):
         workplace.restore(workplace.state_dir / "nothing")
+    assert workplace.log(record)
+    paths = workplace.store.paths("u0", 1)
+    assert paths.tmp.lstat().st_uid == 0, "what the engine writes stays as it is while it runs"
     workplace.stop(record)
     owners = {str(path): path.lstat().st_uid for path in workplace.state_dir.rglob("*")}
     assert {path for path, uid in owners.items() if uid != 12345} == set()

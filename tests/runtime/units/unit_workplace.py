@@ -65,14 +65,14 @@ class Workplace:
     installation: Installation
     events: list[dict[str, Any]] = field(default_factory=list)
     quiesced_state: str = "quiesced"
+    context: Context = field(init=False)
 
     @property
     def store(self) -> UnitStore:
         return UnitStore(self.state_dir)
 
-    @property
-    def context(self) -> Context:
-        return Context(str(self.state_dir), "", self.events.append)
+    def __post_init__(self) -> None:
+        self.context = Context(str(self.state_dir), "", self.events.append)
 
     def script(self, name: str, text: str) -> Path:
         path = self.state_dir.parent / "engines" / name
