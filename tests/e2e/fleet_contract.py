@@ -214,6 +214,29 @@ class JobContract:
         assert caught.value.code == "runtime.internal"
         assert caught.value.where == target.host.name
 
+    @pytest.mark.parametrize("number", ["KILL", "TERM"])
+    def test_whoever_relays_the_job_may_be_killed(self, target: Target, number: str):
+        request = target.job(f"relay-{number}", steps=30, sleep=0.2)
+        kill = f"pkill -{number} -f '[-]-job relay-{number}' -o && echo struck || true"
+        struck = []
+
+        def strike(event) -> None:
+            if event.message == "step 1" and not struck:
+                struck.extend(output(target.host, kill))
+
+        result = target.host.perform(request, on_event=strike)
+        assert struck == ["struck"]
+        assert result.result["session"]
+        assert target.marks.read_text().count("begin") == 1
+
+    def test_a_job_that_never_began_is_the_failure_that_it_is(self, target: Target):
+        request = target.job("none")
+        request.args["python"] = "/no/such/python"
+        with pytest.raises(ColdSnapError) as caught:
+            target.host.perform(request)
+        assert caught.value.code == "host.operation-failed"
+        assert "127" in caught.value.message
+
     @pytest.mark.parametrize("how", ["timeout", "cancel"])
     def test_a_job_is_ended_and_undoes(self, target: Target, how: str):
         request = target.job(f"long-{how}", steps=1000, sleep=0.1, child=True)

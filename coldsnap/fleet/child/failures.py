@@ -26,6 +26,7 @@ SUDO_REFUSALS = (
     "is not in the sudoers file",
     "is not allowed to execute",
 )
+_NO_SSH = ("banner", "No existing session")
 
 
 def connect_error(address: Address, error: Exception) -> ColdSnapError:
@@ -57,13 +58,17 @@ def connect_error(address: Address, error: Exception) -> ColdSnapError:
 def _auth_failed(address: Address, reason: str) -> ColdSnapError:
     key = address.data.get("ssh_key")
     offered = f"key {key}" if key else "the keys of the agent and of ~/.ssh"
+    remedy = f"make this work without a prompt: {ssh_command(address)} true"
+    if "is encrypted" in reason:
+        reason = "the private key has a passphrase, and none is asked for here"
+        remedy = f"ssh-add {key}, and leave key out of the inventory"
     return ColdSnapError(
         "host.auth-failed",
         f"{address.label} does not let us in",
         where=address.name,
         details=(f"offered: {offered}",),
         cause=reason,
-        remedy=f"make this work without a prompt: {ssh_command(address)} true",
+        remedy=remedy,
     )
 
 
@@ -93,8 +98,8 @@ def _network_reason(address: Address, error: BaseException) -> tuple[str, str]:
         )
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens on that port", "start sshd there, or correct port in the inventory"
-    if isinstance(error, SSHException) and "banner" in str(error):
-        return "it does not speak ssh", "correct hostname or port in the inventory"
+    if isinstance(error, SSHException) and any(word in str(error) for word in _NO_SSH):
+        return "it takes the connection but does not speak ssh", "correct hostname or port"
     if isinstance(error, EOFError):
         return "it closed the connection", "check sshd's log there (MaxStartups, AllowUsers)"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -116,9 +121,12 @@ def ssh_command(address: Address) -> str:
 
 
 def _known_name(address: Address) -> str:
+    """As ssh-keygen -R wants it, with the file if it is not the usual one."""
     host = address.data.get("ssh_hostname") or address.name
     port = address.data.get("ssh_port") or 22
-    return f"{host}" if port == 22 else f"[{host}]:{port}"  # noqa: PLR2004  # ssh's own port
+    known = address.data.get("ssh_known_hosts_file")
+    name = f"{host}" if port == 22 else f"[{host}]:{port}"  # noqa: PLR2004  # ssh's own port
+    return f"{name} -f {known}" if known else name
 
 
 def _root(error: BaseException) -> BaseException:

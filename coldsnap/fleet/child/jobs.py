@@ -58,7 +58,7 @@ def _cancel(target: Target, args: dict[str, Any], job: str) -> str:
     return ""
 
 
-def wait(target: Target, args: dict[str, Any], job: str, sinks: list[Sink], reason: str) -> None:
+def wait(target: Target, args: dict[str, Any], job: str, sinks: list[Sink]) -> None:
     """Relay the job to its end, over as many connections as it takes.
 
     Raises:
@@ -68,17 +68,14 @@ def wait(target: Target, args: dict[str, Any], job: str, sinks: list[Sink], reas
     pause = 0.2
     while True:
         try:
-            _run(target, command(args, "wait", job), sinks)
+            return _run(target, command(args, "wait", job), sinks)
         except ConnectionLostError as error:
-            reason = str(error)
-            deadline = time.monotonic() + REJOIN_SECONDS
+            failure = lost_error(target.address, str(error), changed=True)
+            deadline = time.monotonic() + REJOIN_SECONDS  # it was there until now
         except ColdSnapError as error:
-            if error.code != "host.unreachable" or time.monotonic() > deadline:
-                raise _given_up(target, error, job) from error
-        else:
-            return
-        if time.monotonic() > deadline:
-            raise lost_error(target.address, reason, changed=True)
+            failure = _given_up(target, error, job)
+        if failure.code != "host.unreachable" or time.monotonic() > deadline:
+            raise failure
         gevent.sleep(pause)
         pause = min(pause * 2, 5.0)
 

@@ -22,6 +22,9 @@ from coldsnap.fleet.child.targets import Target
 
 TAIL_LIMIT = 64 << 10
 """Bytes of standard output and of standard error that a result carries."""
+_FAILED = "host.operation-failed"
+_NOT_THE_JOBS = ("job.detached", "job.unknown")
+"""Codes of the runtime that say something of a caller, not of the job."""
 PROGRESS_SECONDS = 0.1
 """Least time between two progress events of one operation."""
 
@@ -53,7 +56,7 @@ class Performance:
 
     def perform_rejoined(self) -> dict[str, Any]:
         """As `perform`, for an operation whose job an earlier child has started."""
-        return self._bounded(lambda: self._rejoin("the fleet's child died"))
+        return self._bounded(lambda: self._rejoin(self._silent()))
 
     def _bounded(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -66,18 +69,52 @@ class Performance:
 
     def _perform_or_rejoin(self) -> dict[str, Any]:
         try:
-            return self._perform()
+            report = self._perform()
         except ConnectionLostError as error:
             if self.job is None:
                 shell_calls.end_group(self.target, error.group)
-                raise lost_error(self.target.address, str(error), changed=True) from error
-            return self._rejoin(str(error))
+            lost = lost_error(self.target.address, str(error), changed=True)
+            if self.job is None:
+                raise lost from error
+            return self._rejoin(lost)
+        except ColdSnapError as error:
+            if self.job is None or error.code != _FAILED:
+                raise
+            return self._rejoin(error)
+        if self.job is not None and not self._has_outcome():
+            return self._rejoin(self._silent())
+        return report
 
-    def _rejoin(self, reason: str) -> dict[str, Any]:
-        """Wait for the job that this operation has started, over a new connection."""
-        jobs.wait(self.target, self.args, str(self.job), [self.events, self.stdout], reason)
+    def _rejoin(self, otherwise: ColdSnapError) -> dict[str, Any]:
+        """Wait for the job that this operation has started, over a new connection.
+
+        Whoever relayed the job is gone, but the job may well go on: it outlives its callers.
+
+        Raises:
+            ColdSnapError: `otherwise`, if there is no such job.
+        """
+        self.events.result = None
+        jobs.wait(self.target, self.args, str(self.job), [self.events, self.stdout])
         self.events.close()
+        if not self._has_outcome():
+            raise otherwise
         return self._report(changed=True, stderr="")
+
+    def _has_outcome(self) -> bool:
+        """Whether the result line is the job's own."""
+        result = self.events.result
+        error = result.get("error") if result is not None else None
+        code = error.get("code") if isinstance(error, dict) else None
+        return result is not None and code not in _NOT_THE_JOBS
+
+    def _silent(self) -> ColdSnapError:
+        return ColdSnapError(
+            _FAILED,
+            f"{self.name} ended without a result",
+            where=self.target.name,
+            details=tuple(self.stdout.text().splitlines()[-3:]),
+            changed=True,
+        )
 
     def _perform(self) -> dict[str, Any]:
         with self.target.lane() as lane:
@@ -127,7 +164,7 @@ class Performance:
             lines = [line for text in lane.said for line in text.strip().splitlines()]
             how, details = "pyinfra gave it up", tuple(line.strip()[:500] for line in lines[-5:])
         return ColdSnapError(
-            "host.operation-failed",
+            _FAILED,
             f"{self.name} failed: {how}",
             where=self.target.name,
             details=details,
@@ -136,7 +173,7 @@ class Performance:
 
     def _broken(self, error: Exception) -> ColdSnapError:
         return ColdSnapError(
-            "host.operation-failed",
+            _FAILED,
             f"{self.name} failed: {type(error).__name__}: {error}"[:500],
             where=self.target.name,
             cause="the operation's own code raised it",

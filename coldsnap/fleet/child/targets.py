@@ -27,6 +27,8 @@ SSH_SLOTS = 8
 for killing."""
 LOCAL_SLOTS = 32
 _DOCKER_SECONDS = 15.0
+_handshakes = BoundedSemaphore(64)
+"""Key exchange is work for this one process: too many at once, and all come too late."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,8 @@ class Target:
         state = self._state(Ssh)
         connector = next(iter(state.inventory)).connector
         try:
-            connector.connect()
+            with _handshakes:
+                connector.connect()
         except Exception as error:
             raise connect_error(self.address, error) from error
         return SshConnection(connector.client)
