@@ -9,8 +9,10 @@
 
 enum { COLDSNAP_MAX_MOUNTS = 256, COLDSNAP_FIRST_FREE_FD = 3 };
 
+enum coldsnap_mount_kind { COLDSNAP_TMPFS, COLDSNAP_BIND, COLDSNAP_BIND_READ_ONLY };
+
 struct coldsnap_mount {
-	enum { COLDSNAP_TMPFS, COLDSNAP_BIND, COLDSNAP_BIND_READ_ONLY } kind;
+	enum coldsnap_mount_kind kind;
 	const char *source; /* a path; for tmpfs its mount options */
 	const char *target;
 	int source_fd; /* -1 until opened */

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int add_mount(struct coldsnap_start *start, int kind, char **words)
+static int add_mount(struct coldsnap_start *start, enum coldsnap_mount_kind kind, char **words)
 {
 	if (start->mount_count == COLDSNAP_MAX_MOUNTS || words[1][0] != '/')
 		return -1;
