@@ -31,7 +31,10 @@ def stored_plan(folder: RunFolder) -> Mapping[str, Any]:
     Raises:
         ColdSnapError: ``journal.tampered``, ``run.empty``, ``file.missing``.
     """
-    found = verify(folder.journal)
+    try:
+        found = verify(folder.journal)
+    except ColdSnapError as error:
+        raise empty(folder) if error.code == "file.missing" else error from None
     if found.fault is not None:
         raise found.fault
     if not found.records:
@@ -79,7 +82,10 @@ def reopened(folder: RunFolder) -> tuple[Journal, History]:
     Raises:
         ColdSnapError: ``journal.tampered``, ``journal.cut``, ``run.empty``; ``file.*``.
     """
-    journal, found = Journal.reopen(folder.journal)
+    try:
+        journal, found = Journal.reopen(folder.journal)
+    except ColdSnapError as error:
+        raise empty(folder) if error.code == "file.missing" else error from None
     if not found.records:
         journal.close()
         raise empty(folder)

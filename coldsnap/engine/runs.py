@@ -204,7 +204,9 @@ class Runs:
         try:
             found = verify(folder.journal)
         except ColdSnapError as unreadable:
-            return RunSummary(folder.id, None, folder.is_active, unreadable)
+            # A run that was killed before it had a journal did nothing.
+            fault = None if unreadable.code == "file.missing" else unreadable
+            return RunSummary(folder.id, None, folder.is_active, fault)
         history = fold(found.records) if found.records else None
         fault = found.fault or folder.cut(found.records)
         return RunSummary(folder.id, history, folder.is_active, fault, found.torn_bytes)

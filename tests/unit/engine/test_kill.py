@@ -13,8 +13,10 @@ import kill_child
 import pytest
 from engine_world import World
 
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.history import fold
 from coldsnap.engine.journal import verify
+from coldsnap.engine.recorded import stored_plan
 from coldsnap.engine.runs import Runs
 
 DONE = {"a": "v-a", "b": "v-a+b", "c": "v-a+b+c", "old": "kept"}
@@ -122,7 +124,12 @@ def test_killed_from_outside_at_any_time(before: World) -> None:
             continue
         run = Runs(before.folder).find("latest")
         state = Runs(before.folder).summary(run).state
-        if state == "interrupted":
+        if not run.journal.exists() or not verify(run.journal).records:
+            assert state == "interrupted"
+            with pytest.raises(ColdSnapError) as caught:
+                stored_plan(run)
+            assert caught.value.code == "run.empty"
+        elif state == "interrupted":
             assert child(before.folder, "rollback", seconds=0.1) == 0
             assert before.state("a-1") == {"old": "kept"}
         else:

@@ -16,6 +16,8 @@ from coldsnap.engine.outcome import (
     root_causes,
     state_of,
 )
+from coldsnap.engine.recorded import stored_plan
+from coldsnap.engine.resuming import resume
 from coldsnap.engine.runs import Runs, new_id
 
 
@@ -115,3 +117,19 @@ def test_causes_are_reported_once() -> None:
     waited = ColdSnapError("barrier.aborted", "left", "g")
     assert root_causes([one, waited, ColdSnapError("a.b", "m", "h")]) == (one,)
     assert root_causes([waited]) == (waited,)
+
+
+def test_run_that_was_killed_before_it_began(world: World) -> None:
+    runs = Runs(world.folder)
+    folder = runs.create()
+    assert runs.summary(folder).state == "interrupted"
+    for content in (None, b"", b'{"kind":"run.hea'):
+        if content is not None:
+            folder.journal.write_bytes(content)
+        for call in (stored_plan, lambda found: resume(world.setup(node("a")), found)):
+            with pytest.raises(ColdSnapError) as caught:
+                call(folder)
+            assert caught.value.code == "run.empty"
+        if content:
+            folder.journal.write_bytes(content)
+        assert runs.summary(folder).state == "interrupted"
