@@ -167,8 +167,3 @@ def _job_sink(on_event: Callable[[JobEvent], None] | None) -> JobSink:
             on_event(found)
 
     return sink
-
-
-def unreachable(name: str, reason: str) -> ColdSnapError:
-    """A host that cannot be reached for a reason of the inventory's own."""
-    return ColdSnapError("host.unreachable", f"{name} cannot be reached: {reason}", where=name)

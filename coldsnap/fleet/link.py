@@ -25,7 +25,6 @@ JobSink: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 CLOSE_SECONDS = 12.0
 """The child ends what still runs on the hosts first."""
-START_SECONDS = 60.0
 _ids = itertools.count(1)
 
 
@@ -89,7 +88,6 @@ class Child:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self.is_dead = False
-        self.was_ready = False
         threading.Thread(target=self._read, name="coldsnap-fleet", daemon=True).start()
 
     @property
@@ -145,7 +143,6 @@ class Child:
         except ValueError:
             return
         if "ready" in message:
-            self.was_ready = True
             return
         with self._lock:
             call = self._calls.get(message["id"])

@@ -54,6 +54,7 @@ Subsystem sftp internal-sftp
 SetEnv SHLVL=1
 EOF
   started "$folder/pid" && return 0
+  # shellcheck disable=SC2016  # the inner shell expands them
   ip netns exec "$name" setsid unshare --mount --uts --pid --fork --mount-proc \
     --kill-child=KILL --propagation private \
     sh -c 'hostname "$1"; case $3 in /tmp/*) mkdir -p "$2/tmp${3#/tmp}"; mount --bind "$3" "$2/tmp${3#/tmp}";; esac
