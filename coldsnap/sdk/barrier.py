@@ -31,7 +31,8 @@ class Barrier(Protocol):
         self, name: str, participant: str, participants: Sequence[str], deadline: float
     ) -> BarrierOutcome:
         """Arrive and block until all have arrived, one aborted, or `deadline` seconds passed
-        since the first arrival. All participants get the same outcome."""
+        since the first arrival. All participants get the same outcome.
+        """
 
     def abort(self, name: str, participant: str, reason: str) -> None:
         """Release everybody with `aborted_by` set; later arrivals get the same outcome."""

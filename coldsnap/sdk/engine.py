@@ -70,7 +70,8 @@ class Engine(Protocol):
     def quiesce(self) -> tuple[HttpCall, ...]:
         """Drain, export the payload to ``{dir}`` if the engine has one, give memory back.
         A payload is announced by the engine writing ``{dir}/payload.pack`` and
-        ``{dir}/payload.index.json``."""
+        ``{dir}/payload.index.json``.
+        """
 
     def resume(self) -> tuple[HttpCall, ...]:
         """Undo `quiesce` in the running engine: serve again (idempotent)."""

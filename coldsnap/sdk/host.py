@@ -24,7 +24,8 @@ class FactRequest:
 class OperationRequest:
     """A change. With `job` set, the operation runs a verb of the runtime pack as that job:
     the fleet then follows the job's events while the operation runs, and cancels the job on
-    time-out or cancel, so that no remote process survives."""
+    time-out or cancel, so that no remote process survives.
+    """
 
     operation: str
     args: Mapping[str, Any] = field(default_factory=dict)

@@ -5,6 +5,7 @@ A dry run is not calling `apply`.
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ class Step(ABC, Generic[S]):
     """``<pack>.<verb>``"""
     summary: ClassVar[str]
     """One line for ``coldsnap step list``."""
-    spec: ClassVar[type[Spec]]
+    spec: ClassVar[builtins.type[Spec]]
     scope: ClassVar[Scope] = Scope.UNIT
     outputs: ClassVar[Mapping[str, str]] = {}
     """Name -> what it is."""

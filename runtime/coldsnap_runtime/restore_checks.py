@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 _NEEDED = ("images/inventory.img", "images/pstree.img", "bin/coldsnap-unit")
 
 
-def check_image(capture: Capture, unit: str, image: Path) -> None:
-    """Raises ColdSnapError ``restore.other-unit``, ``image.incomplete``."""
-    if capture.unit != unit:
-        raise ColdSnapError(
-            "restore.other-unit",
-            f"the image is that of unit {capture.unit}",
-            remedy="restore it under that unit's id",
-        )
+def check_image(capture: Capture, image: Path) -> None:
+    """Whether all files of the image are there; a replica may have another unit id.
+
+    Raises:
+        ColdSnapError: ``image.incomplete``.
+    """
     sets = [f"files/{s.name}.{suffix}" for s in capture.file_sets for suffix in ("json", "data")]
     for name in (*_NEEDED, *sets):
         if not (image / name).is_file():

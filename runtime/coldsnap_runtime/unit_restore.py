@@ -42,7 +42,7 @@ def restore(
 
     Raises:
         ColdSnapError: ``image.incomplete``, ``image.damaged``, ``image.file-set-damaged``,
-            ``restore.library-changed``, ``restore.other-unit``, ``unit.start-failed``,
+            ``restore.library-changed``, ``unit.start-failed``,
             ``criu.restore-failed``, ``criu.timeout``, ``file.disk-full``. Nothing of the
             generation is left then.
     """
@@ -107,7 +107,7 @@ class _Restore:
             discard_generation(paths, self._started.init, self._started.container)
 
     def _check(self) -> list[MappedFile]:
-        check_image(self._capture, self._request.unit, self._request.image)
+        check_image(self._capture, self._request.image)
         check_pids(self._capture)
         check_container(self._capture, self._spec)
         cache = DigestCache(Path(self._context.path("library-digests.json")))
@@ -139,7 +139,7 @@ class _Restore:
     def _record(self, number: int) -> UnitRecord:
         capture = self._capture
         return UnitRecord(
-            unit=capture.unit,
+            unit=self._request.unit,
             generation=number,
             state="starting",
             engine=capture.engine,
@@ -168,7 +168,7 @@ class _Restore:
             for name, path in self._request.payloads
         )
         return StartPlan(
-            unit=self._capture.unit,
+            unit=self._request.unit,
             generation=number,
             spec=self._spec,
             last_pid=self._capture.last_pid,

@@ -1,4 +1,4 @@
-"""The main job on real vLLM (CPU build): capture, kill, restores, another port, a second replica."""
+"""The main job on real vLLM (CPU build): capture, kill, restore, another port, a replica."""
 
 from __future__ import annotations
 

@@ -276,9 +276,8 @@ def test_a_damaged_file_set(workplace: Workplace, image: Path) -> None:
     assert "../../escaped" in error.message
 
 
-def test_the_image_of_another_unit(workplace: Workplace, image: Path) -> None:
-    with pytest.raises(ColdSnapError, match=r"restore\.other-unit"):
-        workplace.restore(image, unit="u1")
+def test_a_replica_has_an_id_of_its_own(workplace: Workplace, image: Path) -> None:
+    assert workplace.restore(image, unit="replica").unit == "replica"
 
 
 @pytest.mark.parametrize("damage", ["changed", "grown", "missing"])
