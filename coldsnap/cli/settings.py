@@ -56,7 +56,7 @@ SETTINGS: Final = {
     setting.name: setting
     for setting in (
         Setting("inventory", "file of hosts, or @local", is_path=True),
-        Setting("store", "where captures live", "oci-layout:/var/lib/coldsnap/store"),
+        Setting("store", "where captures live", "oci-layout:{state_dir}/store"),
         Setting("progress", "auto, tty, plain, json or none", "auto",
                 ("auto", "tty", "plain", "json", "none")),
         Setting("color", "auto, always or never", "auto", ("auto", "always", "never")),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from coldsnap.artifact.errors import ColdSnapError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from coldsnap.cli.session import Session
     from coldsnap.fleet import InventoryFleet
@@ -110,6 +111,42 @@ def built_runtime(session: Session) -> RuntimeRef:
         return build()
     finally:
         slow.cancel()
+
+
+def runtime_at_hand(session: Session, fleet: InventoryFleet) -> RuntimeRef | None:
+    """The runtime pack, unless making it would fetch something first; None then."""
+    import shutil
+
+    from coldsnap.store.criu import SUITES
+    from coldsnap.store.criu_bundle import cached_bundle
+
+    use_criu(session)
+    suite = os.environ.get("COLDSNAP_CRIU_SUITE")
+    at_hand = bool(os.environ.get("COLDSNAP_CRIU") or shutil.which("criu"))
+    at_hand = at_hand or any(cached_bundle(name) for name in ([suite] if suite else SUITES))
+    if not is_fake(fleet) and not at_hand:
+        return None
+    try:
+        return runtime_of(session, fleet)
+    except ColdSnapError as error:
+        session.error(error)
+        return None
+
+
+@contextmanager
+def unpacked_criu(runtime: RuntimeRef | None) -> Iterator[str | None]:
+    """A folder with the CRIU of a pack, as it would be staged; for looking at this machine."""
+    import tarfile
+    import tempfile
+
+    if runtime is None or not runtime.archive:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="coldsnap-") as folder:
+        with tarfile.open(runtime.archive, "r:") as archive:
+            members = [m for m in archive.getmembers() if m.name.startswith("criu/")]
+            archive.extractall(folder, members, filter="data")
+        yield folder
 
 
 def use_criu(session: Session) -> None:

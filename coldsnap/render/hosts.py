@@ -147,11 +147,14 @@ def _identity(profile: Mapping[str, Any]) -> str:
     return ", ".join(clean(word) for word in words if word)
 
 
-def status_text(answers: Sequence[HostAnswer], palette: Palette = PLAIN) -> str:
-    """Unit, host, engine, model, generation, state, since, memory."""
+def status_text(
+    answers: Sequence[HostAnswer], palette: Palette = PLAIN, *, show_all: bool = False
+) -> str:
+    """Unit, host, engine, model, generation, state, since, memory; of what has not stopped."""
     rows: list[Sequence[str | Cell]] = []
     for answer in answers:
-        rows.extend(_unit_row(answer.host, unit) for unit in units_of(answer))
+        units = [u for u in units_of(answer) if show_all or u.get("state") != "stopped"]
+        rows.extend(_unit_row(answer.host, unit) for unit in units)
     parts = []
     if rows:
         head = (

@@ -35,8 +35,10 @@ def test_a_store_that_is_not_there(cli, tmp_path) -> None:
     missing = f"oci-layout:{tmp_path / 'nope'}"
     assert "error[store." in cli("artifact", "list", "--store", missing, code=1).err
     bad = cli("artifact", "list", "--store", "s3://x", code=1).err
-    assert "error[store.unsupported]" in bad
-    assert "remedy: give --store oci-layout:" in bad
+    assert "error[store.uri-invalid]" in bad
+    assert "remedy: write oci-layout:" in bad
+    far = cli("artifact", "list", "--store", "oci://registry/x", code=1).err
+    assert "error[store.unsupported]" in far
 
 
 def test_inspect(cli, store) -> None:

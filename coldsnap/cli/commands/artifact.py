@@ -1,15 +1,12 @@
 """``coldsnap artifact``: captures in a store on this machine."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from coldsnap.cli.options import command, group
 from coldsnap.cli.session import Session
-
-if TYPE_CHECKING:
-    from coldsnap.artifact.oci import Store
 
 app = group("List, inspect, verify, compare and delete captures.")
 
@@ -19,6 +16,7 @@ _REF = typer.Argument(metavar="REF", help="A tag, a digest, or its first 6 digit
 @command(
     app,
     "list",
+    fleet=True,
     store=True,
     examples="""
         coldsnap artifact list
@@ -29,9 +27,10 @@ def list_(session: Session) -> None:
     """List captures, newest first."""
     from coldsnap.artifact.errors import ColdSnapError
     from coldsnap.artifact.oci import Entry, list_artifacts, load
+    from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import list_text
 
-    store = _store(session)
+    store = store_of(session)
     found = list(reversed(list_artifacts(store)))
 
     def count(entry: Entry) -> int | None:
@@ -49,6 +48,7 @@ def list_(session: Session) -> None:
 
 @command(
     app,
+    fleet=True,
     store=True,
     examples="""
         coldsnap artifact inspect demo
@@ -63,9 +63,10 @@ def inspect(
     """Show what a capture holds, where its bytes are and where it can be restored."""
     from coldsnap.artifact.oci import find
     from coldsnap.artifact.oci import inspect as inspect_artifact
+    from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import inspect_text
 
-    artifact = find(_store(session), ref)
+    artifact = find(store_of(session), ref)
     session.answer(
         lambda: inspect_text(artifact, session.palette, sizes=size), inspect_artifact(artifact)
     )
@@ -73,6 +74,7 @@ def inspect(
 
 @command(
     app,
+    fleet=True,
     store=True,
     examples="""
         coldsnap artifact verify demo
@@ -89,9 +91,10 @@ def verify(
     """Check every byte of a capture against its digests."""
     from coldsnap.artifact.oci import find
     from coldsnap.artifact.oci import verify as verify_artifact
+    from coldsnap.cli.stores import store_of
     from coldsnap.render.quantities import duration, plural, size
 
-    store = _store(session)
+    store = store_of(session)
     digest = find(store, ref).digest
     done = verify_artifact(store, digest, "record" if quick else "full")
     session.answer(
@@ -103,6 +106,7 @@ def verify(
 
 @command(
     app,
+    fleet=True,
     store=True,
     examples="""
         coldsnap artifact diff demo sha256:9be1
@@ -116,9 +120,10 @@ def diff(
 ) -> None:
     """Show in what two captures differ."""
     from coldsnap.artifact.oci import find
+    from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import diff_text, differences
 
-    store = _store(session)
+    store = store_of(session)
     one, two = find(store, first), find(store, second)
     session.answer(
         lambda: diff_text(one, two, session.palette),
@@ -128,6 +133,7 @@ def diff(
 
 @command(
     app,
+    fleet=True,
     store=True,
     examples="""
         coldsnap artifact delete demo
@@ -147,9 +153,10 @@ def delete(
     from coldsnap.artifact.oci import delete as delete_artifact
     from coldsnap.artifact.oci import find
     from coldsnap.cli.confirm import confirm
+    from coldsnap.cli.stores import store_of
     from coldsnap.render.quantities import size
 
-    store = _store(session)
+    store = store_of(session)
     artifact = find(store, ref)
     named = f" ({', '.join(artifact.tags)})" if artifact.tags else ""
     confirm(f"Delete {artifact.digest}{named}, {size(artifact.bytes)}?", yes=yes, stream=sys.stderr)
@@ -160,18 +167,3 @@ def delete(
         f"{words}; {size(freed)} freed" if collect else f"{words}; --collect frees its bytes",
         {"deleted": entry.manifest, "bytes_freed": freed},
     )
-
-
-def _store(session: Session) -> "Store":
-    from coldsnap.artifact.errors import ColdSnapError
-    from coldsnap.artifact.oci import open_store
-
-    uri = session.settings["store"]
-    scheme, _, path = uri.partition(":")
-    if scheme != "oci-layout" or not path.startswith("/"):
-        raise ColdSnapError(
-            "store.unsupported",
-            f"{uri!r} is not an OCI layout folder",
-            remedy="give --store oci-layout:/absolute/folder",
-        )
-    return open_store(path)

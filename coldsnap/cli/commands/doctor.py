@@ -29,19 +29,30 @@ def doctor(
     ] = None,
 ) -> None:
     """Tell what each host can do, what it lacks and how to get it."""
-    from coldsnap.cli.wiring import ask_each, fleet_of, select
+    from coldsnap.cli.wiring import ask_each, fleet_of, runtime_at_hand, select, unpacked_criu
+    from coldsnap.engine.place import runtime_place
     from coldsnap.render.hosts import doctor_text
     from coldsnap.sdk.host import FactRequest, Host
+    from coldsnap.sdk.step import RuntimeRef
 
-    def question(host: Host) -> FactRequest:
-        # The probe runs alone: a host is examined before any runtime pack is built for it.
-        state_dir = str(host.vars.get("state_dir") or "/var/lib/coldsnap")
-        python = str(host.vars.get("python") or "python3")
-        place = {"pack": f"{state_dir}/runtime/none", "python": python, "state_dir": state_dir}
-        return FactRequest(_FACT, place)
+    absent = RuntimeRef("sha256:none", "", "", 0)
 
     with fleet_of(session) as fleet:
-        answers = ask_each(fleet, select(fleet, hosts or ()), question)
+        runtime = runtime_at_hand(session, fleet)
+        entries = fleet.inventory.hosts
+        has_local = any(entry.connector == "local" for entry in entries.values())
+
+        with unpacked_criu(runtime if has_local else None) as criu:
+
+            def question(host: Host) -> FactRequest:
+                # The probe runs alone; a pack that is staged already lends it its CRIU, and on
+                # this machine the one that would be staged does.
+                place = runtime_place(host, runtime or absent)
+                if criu and entries[host.name].connector == "local":
+                    place["pack"] = criu
+                return FactRequest(_FACT, place)
+
+            answers = ask_each(fleet, select(fleet, hosts or ()), question)
     session.answer(
         lambda: doctor_text(answers, session.palette),
         [

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from coldsnap.cli.commands.plan_app import app
+from coldsnap.cli.commands.plan_app import PLAN, app
 from coldsnap.cli.options import command
 from coldsnap.cli.session import Session
 
@@ -61,3 +61,42 @@ def new(
         f"{out}\nnext: fill it in; coldsnap plan validate {out}",
         {"name": title, "text": text, "file": str(out)},
     )
+
+
+@command(
+    app,
+    fleet=True,
+    store=True,
+    examples="""
+        coldsnap plan pin plans/reference/restore.yaml
+        coldsnap plan pin plans/reference/restore.yaml --check
+    """,
+)
+def pin(
+    session: Session,
+    plan: Annotated[str, PLAN],
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if something is not pinned.")
+    ] = False,
+) -> None:
+    """Write digests and commits in place of names; comments and order stay."""
+    from coldsnap.artifact.oci import find
+    from coldsnap.cli.pinning import pins
+    from coldsnap.cli.stores import store_of
+    from coldsnap.plan.document import read_document
+    from coldsnap.plan.edit import edit_file
+    from coldsnap.render.quantities import plural
+
+    document = read_document(plan)
+    found = pins(document, lambda name: find(store_of(session), name).digest)
+    if found and not check:
+        edit_file(plan, {item.place: item.new for item in found})
+    lines = [f"{item.label}: {item.old or '(nothing)'} -> {item.new}" for item in found]
+    what = plural(len(found), "value")
+    last = f"{what} {'not pinned' if check else 'pinned'} in {plan}" if found else "all is pinned"
+    session.answer(
+        "\n".join([*lines, last]),
+        [{"place": item.label, "old": item.old, "new": item.new} for item in found],
+    )
+    if found and check:
+        raise typer.Exit(1)

@@ -28,6 +28,7 @@ def status(
         list[str] | None,
         typer.Argument(metavar="[HOST]...", help="Hosts or groups; all if none is named."),
     ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Show stopped generations too.")] = False,
     request: Annotated[
         str | None,
         typer.Option("--request-json", metavar="FILE", help="Only the units of a request."),
@@ -53,7 +54,7 @@ def status(
     if wanted:
         answers = [only_units(answer, [unit.id for unit in wanted]) for answer in answers]
     session.answer(
-        lambda: status_text(answers, session.palette),
+        lambda: status_text(answers, session.palette, show_all=show_all),
         [
             {
                 "host": answer.host,
