@@ -15,6 +15,7 @@ from coldsnap.engine.cancel import Stops
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.crash import Crashes
 from coldsnap.engine.events import Kind
+from coldsnap.engine.freshness import Freshness
 from coldsnap.engine.history import State
 from coldsnap.engine.hosts import BoundHost
 from coldsnap.engine.instances import Instance
@@ -86,7 +87,8 @@ class _Attempt:
         spec = self._owner.contexts.spec(instance)
         _seen, change, known = self._look(spec, ctx)
         if known is None and self._leased():
-            _seen, change, known = self._look(spec, ctx)  # the run before us may just have ended
+            # The run that held it before us may just have ended.
+            _seen, change, known = self._look(spec, ctx, again=True)
         if known is not None:
             return self._end(changed=False, outputs=known)
         return self._end(changed=True, outputs=self._apply(spec, change, ctx))
@@ -97,9 +99,12 @@ class _Attempt:
         self._leased()
         return self._end(changed=True, outputs=self._apply(spec, change, ctx))
 
-    def _look(self, spec: Spec, ctx: StepContext) -> tuple[Seen, Change, Outputs | None]:
+    def _look(
+        self, spec: Spec, ctx: StepContext, *, again: bool = False
+    ) -> tuple[Seen, Change, Outputs | None]:
         step = self._instance.step
         if self.host is not None:
+            self._owner.freshness.ask(self.host.name, again=again or self.number > 1)
             self.host.prefetch(step.reads(spec, ctx))
         seen = step.observe(spec, ctx)
         self.record("observed", type=step.type, seen=seen, seen_sha256=canonical.digest(seen))
@@ -179,11 +184,12 @@ class Attempts:
         leases: HeldLeases,
         crashes: Crashes,
         stops: Stops,
+        freshness: Freshness,
         hang_grace: float,
     ) -> None:
         self.contexts, self.recorder = contexts, recorder
         self._leases, self._crashes = leases, crashes
-        self._stops, self._hang_grace = stops, hang_grace
+        self._stops, self.freshness, self._hang_grace = stops, freshness, hang_grace
 
     def perform(self, instance: Instance) -> Done:
         """Bring an instance to its end, with the retries that its step allows.

@@ -15,12 +15,14 @@ from coldsnap.engine.cancel import Stops
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.crash import Crashes
 from coldsnap.engine.events import Kind
+from coldsnap.engine.freshness import Freshness
 from coldsnap.engine.heartbeat import Heartbeats
 from coldsnap.engine.history import History
 from coldsnap.engine.instances import Expansion
 from coldsnap.engine.jobs import TargetJobs
 from coldsnap.engine.journal import Journal
 from coldsnap.engine.lease import HeldLeases, TargetLeases
+from coldsnap.engine.lookahead import LookAhead
 from coldsnap.engine.outcome import RunResult, RunState, exit_code_of, root_causes
 from coldsnap.engine.outside import Outside
 from coldsnap.engine.preview import InstanceKey
@@ -63,6 +65,7 @@ class Process:
             barriers=self.barriers,
             parked=self._parked,
         )
+        self.freshness = Freshness(setup.fleet)
         self._schedule = Schedule({}, setup.limits)
         self._started = time.monotonic()
         self._walk: Walk | None = None
@@ -88,7 +91,13 @@ class Process:
             stack.enter_context(setup.cancel.watch(self._on_cancel))
             self._leases = leases
             yield Attempts(
-                self.contexts, recorder, leases, self.crashes, self.stops, setup.limits.hang_grace
+                self.contexts,
+                recorder,
+                leases,
+                self.crashes,
+                self.stops,
+                self.freshness,
+                setup.limits.hang_grace,
             )
 
     def walk(
@@ -98,6 +107,19 @@ class Process:
         lost: Mapping[str, ColdSnapError] | None = None,
     ) -> Walk:
         """Bring every instance to its end."""
+        outside = Outside(self.contexts, self.setup.selected)
+        unreachable = lost or {}
+        LookAhead(
+            self.expansion,
+            self.contexts,
+            self.setup.fleet,
+            lambda instance: (
+                instance.key in kept
+                or instance.key.host in unreachable
+                or outside.leaves_out(instance)
+            ),
+        ).fetch_all()
+        self.freshness.begin()
         needs = {instance.key: instance.needs for instance in self.expansion}
         self._schedule = Schedule(needs, self.setup.limits)
         walk = self._walk = Walk(
@@ -107,7 +129,7 @@ class Process:
             self.recorder,
             self._schedule,
             self.barriers,
-            Outside(self.contexts, self.setup.selected),
+            outside,
             self.stops.halted,
             kept=kept,
             lost=lost,

@@ -7,6 +7,7 @@ import pytest
 from engine_world import World, fast_retry, node
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.engine import freshness
 from coldsnap.engine.applying import apply
 from coldsnap.engine.events import Kind
 from coldsnap.engine.history import State
@@ -285,3 +286,28 @@ def test_history_of_a_finished_run(world: World) -> None:
     assert history.instances[InstanceKey("a", "a-1")].state is State.UNCHANGED
     assert history.instances[InstanceKey("b", "a-1")].state is State.DONE
     assert [item.key.step for item in history.touched()] == ["b", "b", "a"]
+
+
+def test_nothing_to_do_costs_one_round_trip_per_host(world: World) -> None:
+    steps = [node("a"), *(node(f"s{number}", needs=["a"]) for number in range(5))]
+    apply(world.setup(*steps))
+    trips = world.fleet.host("a-1").trips
+    assert apply(world.setup(*steps)).changed == 0
+    assert world.fleet.host("a-1").trips == trips + 1
+
+
+def test_facts_that_lay_around_are_asked_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # b looks after a ran for longer than fetched facts may be used, on a host a does not change.
+    monkeypatch.setattr(freshness, "SECONDS", 0.1)
+    world.set("a-2", b="v-b")
+
+    def on_event(event: object) -> None:
+        if event.kind is Kind.STEP_STARTED and event.key.step == "a":
+            world.set("a-2", b="changed meanwhile")
+
+    world.on_event = on_event
+    steps = [node("a", hosts="a-1", seconds=0.4), node("b", needs=["a"], hosts="a-2")]
+    assert apply(world.setup(*steps)).changed == 2
+    assert world.state("a-2") == {"b": "v-b"}
