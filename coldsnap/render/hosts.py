@@ -20,6 +20,9 @@ _WORDS: Final = {
     "unqualified": ("untested", "warn"),
 }
 _MAX_COLUMNS: Final = 6
+_DULL: Final = ("needs", "unix", "boottime")
+"""Evidence for programs, not for people."""
+_BYTES: Final = ("total", "available", "free")
 _STATUS_HEAD: Final = (
     "UNIT", "HOST", "ENGINE", "MODEL", "GEN", "STATE", "SINCE", "MEMORY", "PORTS", "FROM"
 )  # fmt: skip
@@ -132,9 +135,20 @@ def _remedy(feature: Mapping[str, Any], palette: Palette) -> str:
 
 def _evidence(feature: Mapping[str, Any]) -> str:
     evidence = feature.get("evidence")
-    if isinstance(evidence, Mapping):
-        return ", ".join(f"{name} {value}" for name, value in list(evidence.items())[:6])
-    return str(evidence or "")
+    if not isinstance(evidence, Mapping):
+        return str(evidence or "")
+    shown = {n: v for n, v in evidence.items() if n not in _DULL and v is not False}
+    return ", ".join(_fact(str(name), value) for name, value in list(shown.items())[:6])
+
+
+def _fact(name: str, value: Any) -> str:
+    if value is True:
+        return name.replace("_", " ")
+    if isinstance(value, list):
+        return f"{name} {' '.join(str(item) for item in value)}"
+    if name in _BYTES and isinstance(value, int):
+        return f"{name} {size(value)}"
+    return f"{name} {value}"
 
 
 def _identity(profile: Mapping[str, Any]) -> str:
