@@ -53,7 +53,7 @@ def doctor_text(answers: Sequence[HostAnswer], palette: Palette = PLAIN) -> str:
         parts.append(_one_host(reached[0], palette))
     elif reached:
         parts.append(_matrix(reached, palette))
-        parts.extend(_lacks(answer, palette) for answer in reached if _missing(answer))
+        parts.extend(_lacks(reached, palette))
     parts.extend(
         f"{clean(a.host)}: {palette.paint('not reached', 'error')}: {clean(a.error.message)}"
         for a in answers
@@ -119,14 +119,19 @@ def _matrix(answers: Sequence[HostAnswer], palette: Palette) -> str:
     return table(("HOST", *(name.partition(".")[2].upper() for name in drivers)), by_host, palette)
 
 
-def _lacks(answer: HostAnswer, palette: Palette) -> str:
-    lines = [palette.paint(clean(answer.host), "strong")]
-    for feature in _missing(answer):
-        word = _verdict(feature).text
-        lines.append(f"  {clean(feature.get('id', ''))}: {word}: {clean(feature.get('reason'))}")
-        if feature.get("remedy"):
-            lines.append(f"    {_remedy(feature, palette)}")
-    return "\n".join(lines)
+def _lacks(answers: Sequence[HostAnswer], palette: Palette) -> list[str]:
+    """What each host lacks; hosts that lack the same are told together."""
+    told: dict[str, list[str]] = {}
+    for answer in answers:
+        lines = []
+        for feature in _missing(answer):
+            verdict, why = _verdict(feature).text, clean(feature.get("reason"))
+            lines.append(f"  {clean(feature.get('id', ''))}: {verdict}: {why}")
+            if feature.get("remedy"):
+                lines.append(f"    {_remedy(feature, palette)}")
+        if lines:
+            told.setdefault("\n".join(lines), []).append(clean(answer.host))
+    return [f"{palette.paint(', '.join(hosts), 'strong')}\n{body}" for body, hosts in told.items()]
 
 
 def _remedy(feature: Mapping[str, Any], palette: Palette) -> str:

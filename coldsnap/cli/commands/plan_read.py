@@ -47,9 +47,10 @@ def validate(
         lines.append(f"{name}: valid, {plural(len(plan.steps), 'step')}")
         data.append({"plan": name, "valid": True, "request_sha256": plan.request_sha256})
     session.answer("\n".join(lines), data)
-    for problem in failed:
-        session.error(problem)
     if failed:
+        first, *others = failed
+        first.more = (*first.more, *others)
+        session.error(first)
         raise typer.Exit(1)
 
 
