@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from coldsnap.artifact.decode import encode
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime import lease
+from coldsnap_runtime import lease, unit_expose
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.engine_door import door_of
 from coldsnap_runtime.generation_notes import HOLD, read_note, remove_note, write_note
@@ -156,6 +156,7 @@ def _resume(
             return False
         store.update(record, state="serving", since=time.time())
         end(paths)
+        unit_expose.go_on(record)
         _say({"resumed": record.unit, "reason": "nobody resumed it in time"})
         return True
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Between, Id, Natural
-from coldsnap_runtime import hold, lease
+from coldsnap_runtime import hold, lease, unit_expose
 from coldsnap_runtime.engine_door import door_of
-from coldsnap_runtime.generation_notes import HOLD, PAYLOAD, read_note
+from coldsnap_runtime.generation_notes import HOLD, HYDRATED, PAYLOAD, read_note, write_note
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
 from coldsnap_runtime.lease import RunId
 from coldsnap_runtime.timing import Timing
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldsnap_runtime.context import Context
-    from coldsnap_runtime.unit_record import UnitRecord
+    from coldsnap_runtime.unit_record import GenerationPaths, UnitRecord
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ def quiesce(value: dict[str, Any], context: Context) -> dict[str, Any]:
         paths = store.paths(record.unit, record.generation)
         timing = Timing(record.unit)
         note = hold.begin(context, record, request.hold, request.undo)
+        # New callers wait in the port map's backlog rather than being refused by the engine.
+        unit_expose.hold(record)
         try:
             door = door_of(store, record)
             with timing.span("quiesce"):
@@ -109,6 +111,7 @@ def serve_again(
             answers = perform_all(door_of(store, record), calls, timing, context)
         _move(store, record, "serving")
         hold.end(paths)
+        unit_expose.go_on(record)
     return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
 
 
@@ -133,20 +136,34 @@ def hydrate(value: dict[str, Any], context: Context) -> dict[str, Any]:
     """Bring model bytes back into a restored engine, then wait until it says that it is ready."""
     request = decode(HydrateRequest, value, what="unit.hydrate", code="request.invalid")
     with lease.held(context.state_dir, request.unit, request.run):
-        states = ("restored", "hydrated", "serving")
-        store, record = _find(context, request, "hydrate", states)
-        result = {"generation": record.generation, "bytes": 0, "answers": []}
-        if record.state != "restored":
-            return {**result, "timing": Timing(record.unit).to_json()}
+        store, record = _find(context, request, "hydrate", ("restored", "hydrated", "serving"))
         timing = Timing(record.unit)
-        door = door_of(store, record)
-        size = _payload_bytes(store, record)
-        with timing.span("hydrate", bytes=size):
-            result["answers"] = perform_all(door, request.calls, timing, context)
-        with timing.span("ready"):
-            perform(door, request.ready, context)
-        _move(store, record, "hydrated")
-    return {**result, "bytes": size, "timing": timing.to_json()}
+        if record.state != "restored":
+            none = {"generation": record.generation, "bytes": 0, "answers": []}
+            return {**none, "timing": timing.to_json()}
+        return bring_back_bytes(request, store, record, timing, context)
+
+
+def bring_back_bytes(
+    request: HydrateRequest, store: UnitStore, record: UnitRecord, timing: Timing, context: Context
+) -> dict[str, Any]:
+    """As `hydrate`, for a caller that holds the unit's lease and knows its state."""
+    door = door_of(store, record)
+    paths = store.paths(record.unit, record.generation)
+    size = _payload_bytes(paths)
+    with timing.span("hydrate", bytes=size):
+        answers = perform_all(door, request.calls, timing, context)
+    with timing.span("ready"):
+        perform(door, request.ready, context)
+    result = {
+        "generation": record.generation,
+        "bytes": size,
+        "answers": answers,
+        "timing": timing.to_json(),
+    }
+    write_note(paths, HYDRATED, result)
+    _move(store, record, "hydrated")
+    return result
 
 
 def wait_ready(
@@ -236,11 +253,11 @@ def _put_back(
         return
     _move(store, record, "serving")
     hold.end(paths)
+    unit_expose.go_on(record)
     if isinstance(error, ColdSnapError):
         error.details = (*error.details, "it serves again")
 
 
-def _payload_bytes(store: UnitStore, record: UnitRecord) -> int:
-    note = read_note(store.paths(record.unit, record.generation), PAYLOAD)
-    size = note.get("bytes", 0)
+def _payload_bytes(paths: GenerationPaths) -> int:
+    size = read_note(paths, PAYLOAD).get("bytes", 0)
     return size if isinstance(size, int) else 0

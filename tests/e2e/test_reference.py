@@ -214,7 +214,7 @@ def test_cut_image_is_refused(serving: Project, what: str) -> None:
 def test_kill_9_of_coldsnap_in_a_capture(project: Project, phase: str, verb: str) -> None:
     run = project.start(*project.plan("apply", CAPTURE, "--yes", "--progress", "json"))
     _kill_at(run, f"capture.{phase}")
-    done = project.run(verb_command(verb)[0], verb_command(verb)[1], _latest(project), "--yes")
+    done = project.run(*_again(verb, project))
     assert done.returncode == 0, done.stdout + done.stderr
     checked = project.run("runs", "verify", _latest(project))
     assert checked.returncode == 0, checked.stderr
@@ -228,8 +228,9 @@ def test_kill_9_of_coldsnap_in_a_capture(project: Project, phase: str, verb: str
     assert not list(project.state.glob("leases/*.json"))
 
 
-def verb_command(verb: str) -> tuple[str, str]:
-    return ("plan", verb)
+def _again(verb: str, project: Project) -> list[str]:
+    """`plan resume RUN` or `plan rollback RUN --yes` of the last run."""
+    return ["plan", verb, _latest(project), *(["--yes"] if verb == "rollback" else [])]
 
 
 @pytest.mark.parametrize("phase", ["restore", "hydrate", "accept", "expose", "evict"])
@@ -238,7 +239,7 @@ def test_kill_9_of_coldsnap_in_a_restore(serving: Project, phase: str, verb: str
     before = text_of(serving)
     run = serving.start(*serving.plan("apply", RESTORE, "--yes", "--progress", "json"))
     _kill_at(run, f"restore.{phase}")
-    done = serving.run("plan", verb, _latest(serving), "--yes")
+    done = serving.run(*_again(verb, serving))
     assert done.returncode in ({0} if verb == "resume" else {0, 3}), done.stdout + done.stderr
     assert text_of(serving) == before
     assert len(serving.live()) == 1
@@ -287,6 +288,27 @@ def test_open_client_connection_during_capture(project: Project) -> None:
     out, err = started.communicate(timeout=240)
     assert started.returncode == 0, out + err
     assert serves(project.port)
+
+
+def test_new_callers_wait_while_a_capture_holds_the_engine(serving: Project) -> None:
+    """Nobody is refused and nobody sees a 503: who comes during the pause waits for its end."""
+    plan = serving.folder / "hold.yaml"
+    plan.write_text(
+        COLD.format(python=sys.executable).replace(
+            "steps: [{uses: reference.cold}]",
+            "steps: [{uses: reference.capture, with: {name: held}}]",
+        )
+    )
+    run = serving.start(*serving.plan("apply", str(plan), "--yes"))
+    failures = []
+    while run.poll() is None:
+        try:
+            complete(serving.port, tokens=1)
+        except OSError as error:
+            failures.append(error)
+    out, err = run.communicate()
+    assert run.returncode == 0, out + err
+    assert not failures
 
 
 def test_ctrl_c_once_leaves_the_engine_serving(serving: Project) -> None:
