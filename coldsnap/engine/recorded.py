@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import coldsnap
@@ -17,6 +17,7 @@ from coldsnap.engine.outcome import RunState
 from coldsnap.engine.runs import RunFolder
 from coldsnap.engine.saved import SavedPlan
 from coldsnap.engine.setup import Setup
+from coldsnap.sdk.step import RuntimeRef
 
 JOURNAL_FORMAT = 1
 
@@ -62,7 +63,7 @@ def header(
         "inventory": {"path": setup.fleet.path, "sha256": setup.fleet.sha256},
         "engine": plan.engine,
         "driver": plan.driver,
-        "runtime": setup.runtime.digest if setup.runtime else None,
+        "runtime": asdict(setup.runtime) if setup.runtime else None,
         "selected": sorted(setup.selected) if setup.selected is not None else None,
         "saved_plan": saved.sha256 if saved else None,
         "instances": len(expansion),
@@ -123,7 +124,9 @@ def refuse_closed(history: History, what: str) -> None:
 
 
 def as_recorded(setup: Setup, history: History) -> Setup:
-    """The setup with the slice of the run; it must hold the same request.
+    """The setup with the slice and the runtime pack of the run; it must hold the same request.
+
+    The run's own pack is the one that is staged on its hosts, whatever this coldsnap would build.
 
     Raises:
         ColdSnapError: ``run.differs``.
@@ -141,7 +144,16 @@ def as_recorded(setup: Setup, history: History) -> Setup:
             remedy="apply the plan as a new run",
         )
     selected = history.header.get("selected")
-    return replace(setup, selected=None if selected is None else frozenset(selected))
+    return replace(
+        setup,
+        selected=None if selected is None else frozenset(selected),
+        runtime=_runtime(history) or setup.runtime,
+    )
+
+
+def _runtime(history: History) -> RuntimeRef | None:
+    value = history.header.get("runtime")
+    return RuntimeRef(**value) if value else None
 
 
 def same_instances(history: History, expansion: Expansion) -> None:

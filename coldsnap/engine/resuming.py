@@ -49,22 +49,30 @@ def resume(setup: Setup, folder: RunFolder) -> RunResult:
         process.recorder.write("run.resumed", who())
         announce(process, resumed=True)
         with process.working() as attempts:
-            _settle(process, attempts, lost)
+            settled = _settle(process, attempts, lost)
             for key, known in history.instances.items():
                 if known.state in (State.DONE, State.UNCHANGED):
                     process.rendering.put(key, known.outputs)
-            walk = process.walk(attempts, kept=_Looked(process, attempts).kept(), lost=lost)
+            walk = process.walk(
+                attempts, kept=_Looked(process, attempts, settled).kept(), lost=lost
+            )
             errors = undo(process, walk)
         return ended(process, walk, errors)
 
 
-def _settle(process: Process, attempts: Attempts, lost: Mapping[str, ColdSnapError]) -> None:
+def _settle(
+    process: Process, attempts: Attempts, lost: Mapping[str, ColdSnapError]
+) -> set[InstanceKey]:
     """Finish what the earlier process was cut off in.
 
     A change in flight is applied again as it was, under the same job: the runtime gives back the
     result of a job that went on without us. An interrupted recovery is done again. What cannot be
     finished this way is brought up by the walk like anything else.
+
+    Returns:
+        What was finished just now.
     """
+    settled: set[InstanceKey] = set()
     history = process.recorder.history
     cut = [
         item
@@ -79,6 +87,7 @@ def _settle(process: Process, attempts: Attempts, lost: Mapping[str, ColdSnapErr
         known = process.recorder.of(key)
         try:
             attempts.settle(process.expansion.by_key[key], known.spec, known.change)
+            settled.add(key)
         except ColdSnapError as error:
             process.recorder.emit(Kind.STEP_RETRY, key, type=known.type, error=error)
         return True
@@ -87,6 +96,7 @@ def _settle(process: Process, attempts: Attempts, lost: Mapping[str, ColdSnapErr
     flying = [item.key for item in cut if _is_settled_by_job(process, item)]
     if flying:
         process.side_phase(flying, again)
+    return settled
 
 
 def _is_settled_by_job(process: Process, item: InstanceHistory) -> bool:
@@ -102,8 +112,8 @@ class _Looked:
     watchdog ended) is done again, after its own needs were looked at in the same way.
     """
 
-    def __init__(self, process: Process, attempts: Attempts) -> None:
-        self._process, self._attempts = process, attempts
+    def __init__(self, process: Process, attempts: Attempts, settled: set[InstanceKey]) -> None:
+        self._process, self._attempts, self._settled = process, attempts, settled
         known = process.recorder.history.instances
         self._finished = {key for key, item in known.items() if item.state in _FINISHED}
         self._gone: set[InstanceKey] = set()
@@ -131,6 +141,8 @@ class _Looked:
     def _look(self, key: InstanceKey) -> bool:
         known = self._process.recorder.of(key)
         instance = self._process.expansion.by_key[key]
+        if key in self._settled:
+            return True
         if known.state is State.SKIPPED or not self._attempts.stands(instance, known.outputs):
             self._gone.add(key)
         return True

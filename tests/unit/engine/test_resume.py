@@ -14,6 +14,7 @@ from coldsnap.engine.recorded import stored_plan
 from coldsnap.engine.resuming import resume
 from coldsnap.engine.rolling_back import rollback
 from coldsnap.engine.runs import Runs
+from coldsnap.sdk import RuntimeRef
 
 
 def failing(world: World) -> object:
@@ -218,3 +219,21 @@ def test_slice_is_kept_by_resume(world: World) -> None:
     apply(world.setup(*steps, selected=frozenset({"a"})))
     resume(world.setup(*steps), latest(world))
     assert world.state("a-1") == {"a": "v-a"}
+
+
+def test_run_goes_on_with_the_runtime_pack_that_it_staged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    real = Set.recover
+
+    def recover(self: Set, spec: object, before: object, ctx: object) -> None:
+        seen.append(ctx.runtime.digest)
+        real(self, spec, before, ctx)
+
+    monkeypatch.setattr(Set, "recover", recover)
+    old, new = (RuntimeRef(f"sha256:{d}", f"{d}.tar", f"sha256:{d}", 1) for d in ("old", "new"))
+    apply(dataclasses.replace(failing(world), runtime=old))
+    result = rollback(dataclasses.replace(failing(world), runtime=new), latest(world))
+    assert result.exit_code == 0
+    assert set(seen) == {"sha256:old"}
