@@ -80,7 +80,7 @@ def test_version(cli) -> None:
         (("nope",), 'error[cli.unknown-command]: "coldsnap" has no command "nope"'),
         (("runs", "lst"), 'did you mean "coldsnap runs list"?'),
         (("runs", "list", "--limit", "x"), "error[cli.usage]: Invalid value for '--limit'"),
-        (("payload", "verify"), "error[cli.usage]: Missing argument 'PACK'"),
+        (("payload", "list"), "error[cli.usage]: Missing argument 'PACK'"),
         (("runs", "list", "--color", "pink"), "error[cli.usage]: Invalid value for '--color'"),
         (("version", "extra"), "error[cli.usage]: Got unexpected extra argument"),
         (("runs",), "Usage: coldsnap runs"),

@@ -92,3 +92,19 @@ def test_what_is_not_there_and_what_comes_twice(cli, model) -> None:
     )
     (cli.project / "none").mkdir()
     assert "error[payload.no-files]" in cli("payload", "pack", "none", code=1).err
+
+
+def test_a_manager_gets_the_published_answer_and_its_record(cli, model) -> None:
+    made = cli("payload", "pack", "model", "--json").json
+    asked = (
+        "payload", "verify", "--path", made["body"], "--record", "r.json", "--worker", "w0",
+        "--expected-sha256", made["sha256"], "--expected-bytes", str(made["bytes"]), "--json",
+    )  # fmt: skip
+    first, again = cli(*asked).json, cli(*asked).json
+    assert first["kind"] == "coldsnap-payload-validation-result"
+    assert (first["worker"], first["decision"]) == ("w0", "accept")
+    assert first["validation"]["reason"] == "revalidated_existing"
+    assert again["validation"]["reason"] == "cached_validation"
+    assert again["validation"]["bytes_hashed"] == 0
+    assert "error[cli.usage]" in cli("payload", "verify", made["body"], "--record", "r", code=1).err
+    assert "error[cli.usage]" in cli("payload", "verify", code=1).err

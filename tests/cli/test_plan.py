@@ -297,7 +297,8 @@ def test_no_color_holds_on_a_terminal(cli, inventory) -> None:
     assert "\x1b" not in seen
 
 
-def test_ctrl_c_during_apply_is_130_and_the_run_can_be_resumed(cli, inventory) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_apply_leaves_a_run_to_resume(cli, inventory, number, code) -> None:
     text = PLAN.replace("type: core.sleep}", "type: core.sleep, retry: {attempts: 9, delay: 30s}}")
     (cli.project / "plan.yaml").write_text(text)
     # Without an answer the step cannot be observed: it fails, and waits for its second try.
@@ -312,10 +313,10 @@ def test_ctrl_c_during_apply_is_130_and_the_run_can_be_resumed(cli, inventory) -
     )
     for line in process.stderr:
         if "try 1 failed" in line:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             break
     _, rest = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "nothing more starts" in rest, rest
     assert cli("runs", "list", "--json").json[0]["state"] == "cancelled"
     inventory(**{"gpu-1": host(UNIT)})

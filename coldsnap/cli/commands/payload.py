@@ -86,36 +86,69 @@ def list_(session: Session, path: Annotated[Path, _PACK]) -> None:
     examples="""
         coldsnap payload verify payloads/sha256/9be1....pack
         coldsnap payload verify PACK --expected-sha256 sha256:9be1...
+        coldsnap payload verify --path FILE --record FILE.coldsnap-validation.json \\
+          --expected-sha256 sha256:9be1... --expected-bytes 4096 --worker w0
     """,
 )
 def verify(
     session: Session,
-    path: Annotated[Path, _PACK],
+    pack: Annotated[Path | None, _PACK] = None,
+    path: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same as PACK, for managers.")
+    ] = None,
     expected_sha256: Annotated[
         str | None, typer.Option(metavar="DIGEST", help="Identity that the pack must have.")
     ] = None,
     expected_bytes: Annotated[
         int | None, typer.Option(metavar="N", help="Length that the body must have.", min=0)
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Validation record: trusted while the file is the same."),
+    ] = None,
+    worker: Annotated[
+        str, typer.Option(metavar="ID", help="Worker named in the answer; goes with --record.")
+    ] = "",
 ) -> None:
     """Check every byte of a pack: chunks, extents, padding, identity."""
+    from coldsnap.artifact.errors import ColdSnapError
+
+    body = pack or path
+    if body is None:
+        raise ColdSnapError("cli.usage", "no pack is named", remedy="give PACK or --path FILE")
+    if record is None:
+        _verify_pack(session, body, expected_sha256, expected_bytes)
+        return
+    if expected_sha256 is None or expected_bytes is None:
+        raise ColdSnapError(
+            "cli.usage",
+            "--record needs to know what to expect",
+            remedy="give --expected-sha256 and --expected-bytes",
+        )
+    from coldsnap.artifact.validation import validate
+
+    found = validate(
+        body, sha256=expected_sha256, size=expected_bytes, record=record, worker=worker
+    )
+    session.answer(f"accepted: {body}\n  {found.validation.reason}", found.to_json())
+
+
+def _verify_pack(session: Session, path: Path, sha256: str | None, size: int | None) -> None:
     import time
 
     from coldsnap.artifact.errors import ColdSnapError
-    from coldsnap.render.quantities import rate, size
+    from coldsnap.render import quantities
 
     started = time.monotonic()
-    with _open(path, body_sha256=expected_sha256) as opened:
-        if expected_bytes is not None and opened.index.body.bytes != expected_bytes:
-            raise ColdSnapError(
-                "pack.body-differs",
-                f"{path} has {opened.index.body.bytes} bytes, not {expected_bytes}",
-            )
-        checked = opened.verify()
+    with _open(path, body_sha256=sha256) as opened:
         body = opened.index.body
+        if size is not None and body.bytes != size:
+            raise ColdSnapError("pack.body-differs", f"{path} has {body.bytes} bytes, not {size}")
+        checked = opened.verify()
     seconds = max(time.monotonic() - started, 1e-6)
+    speed = quantities.rate(checked / seconds)
     session.answer(
-        f"intact: {path}\n  {body.sha256}  {size(checked)} at {rate(checked / seconds)}",
+        f"intact: {path}\n  {body.sha256}  {quantities.size(checked)} at {speed}",
         {
             "path": str(path),
             "sha256": body.sha256,

@@ -112,6 +112,14 @@ def test_plain_gives_a_sign_of_life_every_ten_seconds() -> None:
     ]
 
 
+def test_a_sign_of_life_of_the_engine_is_no_news() -> None:
+    stream = io.StringIO()
+    with PlainProgress(stream) as progress:
+        progress(event(Kind.STEP_STARTED, message="dump"))
+        progress(event(Kind.STEP_PROGRESS, state="heartbeat", message="still running"))
+    assert lines(stream) == ["gpu-1 restore.stage u0: dump"]
+
+
 def test_verbose_tells_what_had_nothing_to_do() -> None:
     stream = io.StringIO()
     with PlainProgress(stream, verbose=True) as progress:
