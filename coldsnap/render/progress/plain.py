@@ -84,6 +84,8 @@ class PlainProgress:
                 said = self._phase(row.key, row.message)
             if said is not None:
                 self._say(event.key, said[0])
+            if event.kind is Kind.STEP_STARTED and event.key is not None:
+                self._phases[event.key] = event.message
             if event.key is not None and event.key not in self._tracker.rows:
                 self._spoke.pop(event.key, None)
                 self._phases.pop(event.key, None)
