@@ -30,8 +30,10 @@ class Barrier(Protocol):
     def arrive(
         self, name: str, participant: str, participants: Sequence[str], deadline: float
     ) -> BarrierOutcome:
-        """Arrive and block until all have arrived, one aborted, or `deadline` seconds passed
-        since the first arrival. All participants get the same outcome.
+        """Arrive and wait for the others; all participants get the same outcome.
+
+        It comes when all have arrived, when one aborted, or `deadline` seconds after the first
+        arrival.
         """
 
     def abort(self, name: str, participant: str, reason: str) -> None:

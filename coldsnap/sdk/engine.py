@@ -17,9 +17,10 @@ from coldsnap.sdk.topology import Model, Unit
 
 @dataclass(frozen=True)
 class HttpCall:
-    """One request to the engine from inside its unit. `path` and strings in `body` may hold
-    ``{payload}`` (path of the payload pack), ``{index}`` (path of its index) and ``{dir}``
-    (a private folder shared between controller and engine).
+    """One request to the engine from inside its unit.
+
+    `path` and strings in `body` may hold ``{payload}`` (path of the payload pack), ``{index}``
+    (path of its index) and ``{dir}`` (a private folder shared by controller and engine).
 
     `expect` is a subset that the JSON answer must contain; empty accepts any 2xx.
     """
@@ -69,6 +70,7 @@ class Engine(Protocol):
 
     def quiesce(self) -> tuple[HttpCall, ...]:
         """Drain, export the payload to ``{dir}`` if the engine has one, give memory back.
+
         A payload is announced by the engine writing ``{dir}/payload.pack`` and
         ``{dir}/payload.index.json``.
         """

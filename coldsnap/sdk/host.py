@@ -22,9 +22,11 @@ class FactRequest:
 
 @dataclass(frozen=True)
 class OperationRequest:
-    """A change. With `job` set, the operation runs a verb of the runtime pack as that job:
-    the fleet then follows the job's events while the operation runs, and cancels the job on
-    time-out or cancel, so that no remote process survives.
+    """A change.
+
+    With `job` set, the operation runs a verb of the runtime pack as that job: the fleet then
+    passes the job's events on while the operation runs, and cancels the job on time-out or
+    cancel, so that no remote process survives.
     """
 
     operation: str

@@ -53,7 +53,7 @@ class Unit(Spec):
     devices: tuple[int, ...] = ()
     command: tuple[str, ...] = ()
     """Argv of the engine; empty takes the engine pack's default."""
-    env: dict[EnvName, str] = {}
+    env: dict[EnvName, str] = Field(default_factory=dict)
     runtime: Literal["process", "container"] = "process"
     image: str = ""
     """Container image with digest, for runtime: container."""
