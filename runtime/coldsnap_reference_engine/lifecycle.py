@@ -42,7 +42,7 @@ class Lifecycle:
         Returns what was freed: payload_bytes, kv_bytes; seconds of each part.
 
         Raises:
-            ColdSnapError: ``engine.not-serving``, ``engine.drain-timeout`` and what writing a
+            ColdSnapError: ``engine.wrong-phase``, ``engine.drain-timeout`` and what writing a
                 pack raises; the engine serves on after each.
         """
         with self._lock:
@@ -108,7 +108,7 @@ class Lifecycle:
         """Level 1 gives the KV memory back, level 2 the weights too.
 
         Raises:
-            ColdSnapError: ``engine.not-serving``, ``engine.drain-timeout``.
+            ColdSnapError: ``engine.wrong-phase``, ``engine.drain-timeout``.
         """
         with self._lock:
             gate = self._engine.gate
@@ -126,7 +126,7 @@ class Lifecycle:
         """Serve again; after level 2 the weights come from the model folder, in the plan's layouts.
 
         Raises:
-            ColdSnapError: ``engine.not-sleeping`` in other phases, or what reading raises.
+            ColdSnapError: ``engine.wrong-phase`` in other phases, or what reading raises.
         """
         phase = self._engine.gate.phase
         if phase not in (Phase.SLEEPING, Phase.SERVING):
