@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, Self
 
 from coldsnap.artifact.errors import ColdSnapError
@@ -132,14 +133,16 @@ class HeldLeases:
             return True
 
     def _give_back(self, host: Host, unit: str) -> None:
-        # A lease that cannot be given back runs out by itself; that is no failure of the run.
+        # A lease that cannot be given back runs out by itself, and a journal that cannot be
+        # written was told elsewhere: neither is a failure of the run.
+        body: dict[str, Any] = {"host": host.name, "unit": unit}
+        kind = "lease.released"
         try:
             self._keeper.release(host, unit, self._run)
         except ColdSnapError as error:
-            body = {"host": host.name, "unit": unit, "error": error.to_json()}
-            self._record("lease.kept", body)
-        else:
-            self._record("lease.released", {"host": host.name, "unit": unit})
+            kind, body["error"] = "lease.kept", error.to_json()
+        with suppress(ColdSnapError):
+            self._record(kind, body)
 
     def _renew(self) -> None:
         while not self._stopped.wait(self._ttl / 3):

@@ -104,6 +104,14 @@ def exit_code_of(state: RunState, cancel_code: int = 130) -> int:
     }[state]
 
 
+def unsealed(state: RunState, exit_code: int, *, changed: bool) -> tuple[RunState, int]:
+    """State and exit code of a run whose end could not be recorded: it is no success."""
+    if exit_code != EXIT_OK:
+        return state, exit_code
+    state = RunState.PARTIAL if changed else RunState.FAILED
+    return state, exit_code_of(state)
+
+
 def exit_code_of_error(error: ColdSnapError) -> int:
     """The exit code of a command that ended with an error outside any run."""
     if error.code == "plan.stale":

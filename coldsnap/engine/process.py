@@ -181,6 +181,7 @@ class Process:
             self.recorder.write("run.closed" if state.is_final else "run.stopped", body)
         except ColdSnapError as unwritable:
             causes = (*causes, unwritable)
+            state, exit_code = unsealed(state, exit_code, changed=counts["changed"] > 0)
         result = self.result(state, exit_code, causes, counts, seconds)
         try:
             write_receipts(self.setup.plan, self.folder, self.recorder.history, result)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.events import EventSink, Kind, RunEvent
 from coldsnap.engine.history import History, InstanceHistory, advance, key_json
 from coldsnap.engine.journal import Journal
@@ -32,9 +33,20 @@ class Recorder:
         """Make one record durable.
 
         Raises:
-            ColdSnapError: as `Journal.append`.
+            ColdSnapError: ``journal.unwritable``: the run must not go on; as `Journal.append` for
+                a body that cannot be written.
         """
-        record = self._journal.append(kind, body)
+        try:
+            record = self._journal.append(kind, body)
+        except ColdSnapError as error:
+            if not error.code.startswith("file."):
+                raise
+            raise ColdSnapError(
+                "journal.unwritable",
+                f"the journal of run {self.run} cannot be written",
+                details=(error.message,),
+                remedy=f"make room for it, then: coldsnap plan resume {self.run}, or rollback",
+            ) from error
         with self._lock:
             advance(self.history, record)
 

@@ -11,9 +11,10 @@ from coldsnap.engine import freshness
 from coldsnap.engine.applying import apply
 from coldsnap.engine.events import Kind
 from coldsnap.engine.history import State
-from coldsnap.engine.journal import verify
+from coldsnap.engine.journal import Journal, verify
 from coldsnap.engine.outcome import RunState
 from coldsnap.engine.preview import InstanceKey
+from coldsnap.engine.rolling_back import rollback
 from coldsnap.engine.runs import Runs
 from coldsnap.engine.setup import Limits
 from coldsnap.sdk import Unit
@@ -311,3 +312,31 @@ def test_facts_that_lay_around_are_asked_anew(
     steps = [node("a", hosts="a-1", seconds=0.4), node("b", needs=["a"], hosts="a-2")]
     assert apply(world.setup(*steps)).changed == 2
     assert world.state("a-2") == {"b": "v-b"}
+
+
+@pytest.mark.parametrize("after", range(2, 14))
+def test_journal_that_cannot_be_written_stops_the_run_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    one = World(world.folder, ("a-1",))
+    real, written = Journal.append, []
+
+    def append(self: Journal, kind: str, body: object) -> object:
+        written.append(kind)
+        if len(written) >= after:
+            raise ColdSnapError("file.disk-full", "no space left")
+        return real(self, kind, body)
+
+    monkeypatch.setattr(Journal, "append", append)
+    steps = [node("a"), node("b", needs=["a"]), node("c", needs=["b"], fail=1)]
+    result = apply(one.setup(*steps))
+    monkeypatch.undo()
+    codes = {error.code for error in result.errors}
+    assert "journal.unwritable" in codes
+    assert result.exit_code in (1, 3)
+    # Nothing was changed that the journal does not know, and what it knows can be put back.
+    run = Runs(one.folder).find("latest")
+    changed = {str(item.key) for item in one.last().touched()}
+    assert {f"{key}/a-1" for key in one.state("a-1")} <= changed
+    assert rollback(one.setup(*steps), run).exit_code == 0
+    assert one.state("a-1") == {}
