@@ -23,7 +23,7 @@ from coldsnap.engine.jobs import TargetJobs
 from coldsnap.engine.journal import Journal
 from coldsnap.engine.lease import HeldLeases, TargetLeases
 from coldsnap.engine.lookahead import LookAhead
-from coldsnap.engine.outcome import RunResult, RunState, exit_code_of, root_causes
+from coldsnap.engine.outcome import RunResult, RunState, exit_code_of, root_causes, unsealed
 from coldsnap.engine.outside import Outside
 from coldsnap.engine.preview import InstanceKey
 from coldsnap.engine.receipts import write_receipts
