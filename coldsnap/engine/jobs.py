@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.place import runtime_place
 from coldsnap.sdk.host import Host, OperationRequest
 from coldsnap.sdk.step import RuntimeRef
@@ -20,6 +19,8 @@ _TIMEOUT = 90.0
 class JobEnder(Protocol):
     def end(self, host: Host, job: str) -> None:
         """End the running jobs with this id or ``<id>.*``; they undo what they began.
+
+        On a host without a runtime pack there are none.
 
         Raises:
             ColdSnapError: ``host.unreachable``, ``job.stuck``.
@@ -36,12 +37,7 @@ class TargetJobs:
         if self._runtime is None:
             return  # no pack, no jobs
         place = runtime_place(host, self._runtime)
-        try:
-            host.perform(OperationRequest(OPERATION, {"job": job, **place}), timeout=_TIMEOUT)
-        except ColdSnapError as error:
-            # A host on which no pack was ever staged has no jobs either.
-            if error.code not in ("runtime.not-staged", "host.operation-failed"):
-                raise
+        host.perform(OperationRequest(OPERATION, {"job": job, **place}), timeout=_TIMEOUT)
 
 
 class NoJobs:

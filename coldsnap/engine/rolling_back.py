@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coldsnap.engine.endings import announce, connect, counts
+from coldsnap.engine.endings import announce, counts
 from coldsnap.engine.outcome import RunResult, RunState
 from coldsnap.engine.process import Process
 from coldsnap.engine.recorded import (
@@ -20,9 +20,11 @@ from coldsnap.engine.surveying import expansion_of, rendering_of
 def rollback(setup: Setup, folder: RunFolder) -> RunResult:
     """Put back everything that a run changed, newest first; again is harmless.
 
+    What cannot be put back (a host that is away) is among the result's errors, its state is
+    ``partial``, and a later rollback tries it again.
+
     Raises:
-        ColdSnapError: ``run.finished``, ``run.busy``, ``run.differs``, ``journal.tampered``,
-            ``host.unreachable``.
+        ColdSnapError: ``run.finished``, ``run.busy``, ``run.differs``, ``journal.tampered``.
     """
     with folder.locked():
         journal, history = reopened(folder)
@@ -36,7 +38,8 @@ def rollback(setup: Setup, folder: RunFolder) -> RunResult:
         )
         if history.closed:
             return process.result(RunState.ROLLED_BACK, 0, (), counts(process), 0.0)
-        connect(setup, expansion)
+        # A host that is away keeps its changes for another rollback; the others are put back now.
+        setup.fleet.connect(sorted({item.key.host for item in history.touched()} - {""}))
         process.recorder.write("run.rolling-back", who())
         announce(process, resumed=True)
         with process.working():

@@ -10,6 +10,7 @@ from engine_world import World, node
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.engine.applying import apply
 from coldsnap.engine.events import Kind
+from coldsnap.engine.jobs import TargetJobs
 from coldsnap.engine.lease import HeldLeases, TargetLeases
 from coldsnap.engine.outcome import RunState
 from coldsnap.engine.setup import Limits
@@ -173,3 +174,37 @@ def test_refusal_is_told(world: World, kind: Kind) -> None:
     keeper.holders["a-1", "u0"] = "01OTHER"
     apply(world.setup(node("a", "t.unit", hosts="a-1"), units=UNITS, leases=keeper))
     assert world.said(kind)[0].error.code == "lease.held"
+
+
+def test_jobs_of_a_killed_run_are_ended_before_their_change_is_put_back(world: World) -> None:
+    ended: list[tuple[str, str]] = []
+
+    class Ender:
+        def end(self, host: Any, job: str) -> None:
+            ended.append((host.name, job))
+            assert "a.u0" in world.state(host.name)
+
+    setup = world.setup(
+        node("a", "t.unit"), node("b", "t.unit", ["a"], fail=1), units=UNITS, jobs=Ender()
+    )
+    result = apply(setup)
+    assert result.state is RunState.RECOVERED
+    assert ("a-1", f"{result.run}.a.u0") in ended
+
+
+def test_jobs_on_a_target_are_ended_through_its_runtime_pack() -> None:
+    asked: list[OperationRequest] = []
+
+    class Host:
+        name = "h"
+        vars: ClassVar = {"state_dir": "/srv/cs"}
+
+        def perform(self, request: OperationRequest, **_kwargs: Any) -> OperationResult:
+            asked.append(request)
+            return OperationResult(True)
+
+    TargetJobs(RuntimeRef("sha256:" + "a" * 64, "x.tar", "sha256:0", 1)).end(Host(), "R.a")
+    assert asked[0].operation == "coldsnap_core.operations:jobs_ended"
+    assert (asked[0].args["job"], asked[0].args["state_dir"]) == ("R.a", "/srv/cs")
+    TargetJobs(None).end(Host(), "R.a")
+    assert len(asked) == 1
