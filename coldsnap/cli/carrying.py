@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldsnap.cli.signals import handed_over
+from coldsnap.cli.streams import OutputError, lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,20 @@ def carry_out(session: Session, setup: Setup, work: Callable[[Setup], RunResult]
 
 
 def say(session: Session, result: RunResult, *, quiet: bool = False) -> None:
-    """Answer with what came of it; errors go to stderr. `quiet` leaves stdout to others."""
+    """Answer with what came of it; errors go to stderr. `quiet` leaves stdout to others.
+
+    An answer that cannot be written is told and changes nothing about how the run ended.
+    """
+    try:
+        _answer(session, result, quiet=quiet)
+    except OutputError as error:
+        if told := lost(error):
+            session.error(told)
+    for failed in result.errors:
+        session.error(failed)
+
+
+def _answer(session: Session, result: RunResult, *, quiet: bool) -> None:
     from coldsnap.engine.runs import RunFolder, Runs
     from coldsnap.render.report.model import report_of
     from coldsnap.render.report.text import closing_text, result_json
@@ -39,8 +53,6 @@ def say(session: Session, result: RunResult, *, quiet: bool = False) -> None:
             lambda: closing_text(report, _near(result.folder), session.palette) if report else "",
             result_json(result),
         )
-    for error in result.errors:
-        session.error(error)
 
 
 def _near(folder: str) -> str:

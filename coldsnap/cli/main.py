@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from coldsnap import __version__
 from coldsnap.cli.outcome import exit_code_of
 from coldsnap.cli.signals import raise_on_terminate
+from coldsnap.cli.streams import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``coldsnap``; exits the process."""
+    prepare()
     raise_on_terminate()
     sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments)))
 

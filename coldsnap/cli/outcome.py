@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.cli.signals import Terminated
+from coldsnap.cli.streams import OutputError, lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,10 +39,9 @@ def exit_code_of(call: Callable[[], object], arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.FAILED
-    except BrokenPipeError:
-        # Who reads stdout has gone (`| head`); keep the interpreter from trying again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILED
+    except OutputError as error:
+        told = lost(error)
+        return _report(told, arguments) if told else ExitCode.FAILED
     except (KeyboardInterrupt, Terminated) as signal:
         return _interrupted(signal)
     except Exception as error:  # noqa: BLE001 - the last net: no traceback reaches a user
