@@ -15,7 +15,14 @@ from coldsnap.artifact.rules import Between, Count, Id, Natural, Prose, Seconds
 from coldsnap_runtime import lease
 from coldsnap_runtime.acceptance import Answer, compare, first_token, read_answer
 from coldsnap_runtime.engine_door import door_of
-from coldsnap_runtime.generation_notes import FIRST_TOKEN, START, read_note, write_note
+from coldsnap_runtime.generation_notes import (
+    ACCEPTED,
+    FIRST_TOKEN,
+    START,
+    read_note,
+    without_boot,
+    write_note,
+)
 from coldsnap_runtime.http_calls import HttpCall, perform
 from coldsnap_runtime.lease import RunId
 from coldsnap_runtime.timing import Timing, boottime
@@ -25,7 +32,7 @@ from coldsnap_runtime.unit_record import UnitStore
 if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.engine_door import EngineDoor
-    from coldsnap_runtime.unit_record import GenerationPaths
+    from coldsnap_runtime.unit_record import GenerationPaths, UnitRecord
 
 
 @dataclass(frozen=True)
@@ -59,22 +66,31 @@ def accept(value: dict[str, Any], context: Context) -> dict[str, Any]:
         store = UnitStore(context.state_dir)
         record = store.live(request.unit, request.generation)
         require_state(record, "accept", ("hydrated", "serving"))
-        door = door_of(store, record)
-        paths = store.paths(record.unit, record.generation)
-        timing = Timing(record.unit)
-        first = _time_first_token(door, request, paths, timing, context)
-        answers = _ask_all(door, request, timing, context)
-        if request.expected is not None:
-            compare(request.expected, answers, request.tolerance, door.where)
-        if record.state == "hydrated":
-            store.update(record, state="serving", since=time.time())
-    return {
+        return ask(request, store, record, Timing(record.unit), context)
+
+
+def ask(
+    request: AcceptRequest, store: UnitStore, record: UnitRecord, timing: Timing, context: Context
+) -> dict[str, Any]:
+    """As `accept`, for a caller that holds the unit's lease and knows its state."""
+    door = door_of(store, record)
+    paths = store.paths(record.unit, record.generation)
+    first = _time_first_token(door, request, paths, timing, context)
+    answers = _ask_all(door, request, timing, context)
+    if request.expected is not None:
+        compare(request.expected, answers, request.tolerance, door.where)
+    result = {
         "generation": record.generation,
         "accepted": True,
+        "compared": request.expected is not None,
         "answers": [answer.to_json() for answer in answers],
         **first,
         "timing": timing.to_json(),
     }
+    write_note(paths, ACCEPTED, result)
+    if record.state == "hydrated":
+        store.update(record, state="serving", since=time.time())
+    return result
 
 
 def _ask_all(
@@ -103,10 +119,11 @@ def _time_first_token(
     """
     kept = read_note(paths, FIRST_TOKEN)
     if request.t0_boottime is None and kept:
-        return {key: kept[key] for key in kept if key != "boot_id"}
+        return without_boot(kept)
     begin = boottime()
     with timing.span("first-token") as span:
-        body = _body(request, request.prompts[0])
+        # One token is enough of a stream that only shows when the first one comes.
+        body = {**_body(request, request.prompts[0]), "max_tokens": 1}
         call = HttpCall("POST", request.path, body, request.timeout)
         method, at = first_token(door, call, context)
         span.note(method=method)
@@ -142,4 +159,4 @@ def _body(request: AcceptRequest, prompt: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["AcceptRequest", "accept"]
+__all__ = ["AcceptRequest", "accept", "ask"]

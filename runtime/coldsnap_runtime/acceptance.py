@@ -92,7 +92,7 @@ def compare(
 def first_token(door: EngineDoor, call: HttpCall, context: Context) -> tuple[str, float]:
     """(method, seconds since boot) of the first token.
 
-    ``stream``: the first event with text. ``one-token``: an engine that does not stream is asked
+    ``stream``: the first event with a token. ``one-token``: an engine that does not stream is asked
     for a single token instead.
 
     Raises:
@@ -110,7 +110,7 @@ def first_token(door: EngineDoor, call: HttpCall, context: Context) -> tuple[str
 
 
 def _streamed(door: EngineDoor, call: HttpCall, watch: Watch) -> float:
-    """When the first text came; the stream is read to its end, so that nothing is left running."""
+    """When the first token came; the stream is read to its end, so that nothing is left running."""
     deadline = time.monotonic() + call.timeout
     connection = open_connection(door, door.port(call.port), call.timeout)
     try:
@@ -121,23 +121,25 @@ def _streamed(door: EngineDoor, call: HttpCall, watch: Watch) -> float:
             raise CallFailedError(f"HTTP {answer.status}")
         seen = 0.0
         while line := answer.readline(_MAX_LINE):
-            if not seen and _has_text(line):
+            if not seen and _has_token(line):
                 seen = boottime()
             if time.monotonic() > deadline:
                 raise TimeoutError
     finally:
         connection.close()
     if not seen:
-        raise CallFailedError("the stream held no text")
+        raise CallFailedError("the stream held no token")
     return seen
 
 
-def _has_text(line: bytes) -> bool:
+def _has_token(line: bytes) -> bool:
+    """Whether a line of a stream tells of a token; half a character is one without text."""
     if not line.startswith(b"data:"):
         return False
     try:
-        return bool(json.loads(line[5:])["choices"][0]["text"])
-    except (ValueError, KeyError, IndexError, TypeError):
+        choice = json.loads(line[5:])["choices"][0]
+        return bool(choice["text"] or (choice.get("logprobs") or {}).get("tokens"))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return False
 
 

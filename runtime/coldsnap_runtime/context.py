@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from coldsnap_runtime.timing import boottime
+
 Emit = Callable[[dict[str, Any]], None]
 
 _PROGRESS_PERIOD = 0.1
@@ -32,12 +34,16 @@ class Context:
         state_dir: absolute folder of everything kept on this host.
         pack: absolute folder of the runtime pack (or of the source tree's ``runtime``).
         job: id of the job that this process is; empty outside a job.
+        received: when the request came, in seconds since boot (CLOCK_BOOTTIME).
     """
 
-    def __init__(self, state_dir: str, pack: str, emit: Emit, job: str = "") -> None:
+    def __init__(
+        self, state_dir: str, pack: str, emit: Emit, job: str = "", received: float | None = None
+    ) -> None:
         self.state_dir = state_dir
         self.pack = pack
         self.job = job
+        self.received = boottime() if received is None else received
         self._emit = emit
         self._progress_at = 0.0
         self._progress_message = ""
@@ -78,7 +84,7 @@ class Context:
 
     def uncancellable(self) -> Context:
         """The same ears, for undoing: no cancel reaches what uses it."""
-        return Context(self.state_dir, self.pack, self._emit, self.job)
+        return Context(self.state_dir, self.pack, self._emit, self.job, self.received)
 
     def check_cancelled(self) -> None:
         """Raise `Cancelled` if a cancel came in and nothing holds it back."""

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from coldsnap_runtime.unit_record import GenerationPaths
 
 START, FIRST_TOKEN, HOLD, PAYLOAD = "start.json", "first-token.json", "hold.json", "payload.json"
-_MAX_NOTE = 1 << 20
+HYDRATED, ACCEPTED = "hydrated.json", "accepted.json"
+"""Results of the verbs of these names, so that a later run can report them."""
+_MAX_NOTE = 16 << 20
 
 
 def write_note(paths: GenerationPaths, name: str, value: dict[str, Any]) -> None:
@@ -31,6 +33,11 @@ def read_note(paths: GenerationPaths, name: str) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("boot_id") != boot_id():
         return {}
     return value
+
+
+def without_boot(note: dict[str, Any]) -> dict[str, Any]:
+    """The note as it was given to `write_note`."""
+    return {name: value for name, value in note.items() if name != "boot_id"}
 
 
 def remove_note(paths: GenerationPaths, name: str) -> None:

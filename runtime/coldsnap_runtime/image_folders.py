@@ -13,7 +13,7 @@ import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import read_regular, write_atomic
@@ -23,7 +23,7 @@ from coldsnap.artifact.oci.pins import unpin
 from coldsnap.artifact.weights import PAYLOAD_INDEX_ROLE, PAYLOAD_ROLE, index_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from coldsnap.artifact.validation import Policy
     from coldsnap_runtime.context import Context
@@ -41,6 +41,9 @@ class Image:
     bytes: int
     bytes_hashed: int
     bytes_copied: int
+    answers: tuple[Mapping[str, Any], ...] = ()
+    """Recorded at the capture."""
+    cold_start_seconds: float | None = None
 
 
 def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Policy) -> Image:
@@ -109,4 +112,6 @@ def _image(token: str, done: Materialised) -> Image:
         bytes=done.bytes,
         bytes_hashed=done.bytes_hashed,
         bytes_copied=done.bytes_copied,
+        answers=done.artifact.descriptor.extensions.answers,
+        cold_start_seconds=done.artifact.descriptor.extensions.cold_start_seconds,
     )

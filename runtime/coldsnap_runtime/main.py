@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from coldsnap_runtime.arguments import Arguments, UsageError, parse
 from coldsnap_runtime.context import Cancelled, Context
 from coldsnap_runtime.protocol import failure, read_request, success, write_line
+from coldsnap_runtime.timing import boottime
 from coldsnap_runtime.verbs import VERBS, Verb
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ _JOB_VERBS = {
 
 def main(argv: list[str]) -> int:
     """Run one verb; returns the exit status: 0 with a result, 1 with an error."""
+    received = boottime()
     try:
-        return _run(argv)
+        return _run(argv, received)
     except BrokenPipeError:
         # Whoever listened has gone; a job goes on, and is found again by its id.
         with contextlib.suppress(OSError):
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> int:
         return 1
 
 
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str], received: float) -> int:
     state_dir = ""
     try:
         arguments = parse(argv)
@@ -47,7 +49,7 @@ def _run(argv: list[str]) -> int:
         if arguments.verb in _JOB_VERBS:
             status: int = _function(_JOB_VERBS[arguments.verb])(arguments)
             return status
-        return _run_verb(arguments)
+        return _run_verb(arguments, received)
     except UsageError as error:
         line = _failure("runtime.usage", str(error))
     except _CallerEnded:
@@ -60,7 +62,7 @@ def _run(argv: list[str]) -> int:
     return 1
 
 
-def _run_verb(arguments: Arguments) -> int:
+def _run_verb(arguments: Arguments, received: float) -> int:
     verb = VERBS.get(arguments.verb)
     if verb is None:
         raise UsageError(_unknown(arguments.verb))
@@ -72,7 +74,7 @@ def _run_verb(arguments: Arguments) -> int:
     request = read_request()
     if not arguments.job:
         signal.signal(signal.SIGTERM, _end_caller)
-        context = Context(arguments.state_dir, _pack(), write_line)
+        context = Context(arguments.state_dir, _pack(), write_line, received=received)
         line = _result_line(verb, request, context)
         if verb.mutating:
             _give_back(arguments.state_dir)
@@ -80,10 +82,10 @@ def _run_verb(arguments: Arguments) -> int:
         return 0 if line["ok"] else 1
     if not verb.mutating:
         raise UsageError(f"{arguments.verb} changes nothing and so is no job; leave --job out")
-    return _run_job(arguments, verb, request)
+    return _run_job(arguments, verb, request, received)
 
 
-def _run_job(arguments: Arguments, verb: Verb, request: dict[str, Any]) -> int:
+def _run_job(arguments: Arguments, verb: Verb, request: dict[str, Any], received: float) -> int:
     from coldsnap_runtime.job_start import run_as_job  # noqa: PLC0415  (start-up time)
     from coldsnap_runtime.job_state import Job  # noqa: PLC0415
 
@@ -95,7 +97,7 @@ def _run_job(arguments: Arguments, verb: Verb, request: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, _end_caller)
 
     def work(run: JobRun) -> dict[str, Any]:
-        context = Context(arguments.state_dir, _pack(), run.emit, arguments.job)
+        context = Context(arguments.state_dir, _pack(), run.emit, arguments.job, received)
         return _result_line(verb, request, context)
 
     return run_as_job(job, arguments.verb, request, work)

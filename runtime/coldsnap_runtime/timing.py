@@ -75,6 +75,16 @@ class Timing:
         span.start, span.seconds = start, seconds
         self._spans.append(span)
 
+    def absorb(self, other: Timing) -> None:
+        """Take over all spans of another one of this host."""
+        first = len(self._spans) + 1
+        renamed = {span.identity: f"s{first + n}" for n, span in enumerate(other._spans)}
+        for old in other._spans:
+            span = Span(renamed[old.identity], old.name, renamed.get(old.parent or ""))
+            span.start, span.seconds, span.status = old.start, old.seconds, old.status
+            span.attributes = dict(old.attributes)
+            self._spans.append(span)
+
     def to_json(self) -> dict[str, Any]:
         clock: dict[str, Any] = {
             "id": self._clock,

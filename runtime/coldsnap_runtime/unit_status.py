@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Id
+from coldsnap_runtime.generation_notes import ACCEPTED, HYDRATED, read_note, without_boot
 from coldsnap_runtime.unit_processes import processes
 from coldsnap_runtime.unit_record import UnitStore
 
@@ -22,6 +23,8 @@ _ENDED_SHOWN = 3
 @dataclass(frozen=True)
 class StatusRequest(Record):
     unit: Id | None = None
+    details: bool = False
+    """Whether to tell how live generations were hydrated and what they answered, too."""
 
 
 def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -34,8 +37,18 @@ def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
         records = store.generations(name)
         ended = [record.generation for record in records if not record.is_live]
         hidden = set(ended[:-_ENDED_SHOWN])
-        rows += [_row(record) for record in records if record.generation not in hidden]
+        shown = [record for record in records if record.generation not in hidden]
+        rows += [_row(record) | _details(store, record, request) for record in shown]
     return {"units": rows}
+
+
+def _details(store: UnitStore, record: UnitRecord, request: StatusRequest) -> dict[str, Any]:
+    """The results that unit.hydrate and unit.accept had for a live generation, or null."""
+    if not request.details or not record.is_live:
+        return {}
+    paths = store.paths(record.unit, record.generation)
+    found = {"hydrated": read_note(paths, HYDRATED), "accepted": read_note(paths, ACCEPTED)}
+    return {name: without_boot(note) or None for name, note in found.items()}
 
 
 def _row(record: UnitRecord) -> dict[str, Any]:

@@ -61,7 +61,7 @@ VERBS: dict[str, Verb] = {
     "unit.hydrate": Verb("unit_calls:hydrate", "model bytes back into a restored engine"),
     "unit.launch": Verb("unit_verbs:launch", "start an engine cold and wait until it is ready"),
     "unit.quiesce": Verb("unit_calls:quiesce", "drain an engine and hold it still for a while"),
-    "unit.restore": Verb("unit_verbs:restore", "bring an artifact back as a new generation"),
+    "unit.restore": Verb("restore_verb:restore", "bring an artifact back as a new generation"),
     "unit.resume": Verb("unit_calls:resume", "let a quiesced engine serve again"),
     "unit.sleep": Verb("unit_calls:sleep", "let an engine give its memory back"),
     "unit.status": _reads("unit_status:status", "the generations on this host and their state"),

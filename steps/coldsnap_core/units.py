@@ -26,16 +26,39 @@ class Generation:
         return self.state in LIVE
 
 
-def status_question(ctx: StepContext) -> FactRequest:
-    return question(ctx, "unit.status", {"unit": ctx.unit.id if ctx.unit else None})
+def status_question(ctx: StepContext, *, details: bool = False) -> FactRequest:
+    """`details`: also what unit.hydrate and unit.accept said of each live generation."""
+    return question(ctx, "unit.status", _request(ctx, details=details))
 
 
-def observe_unit(ctx: StepContext) -> dict[str, Any]:
-    """What matters of each live or dead generation, without clocks, for `Seen`."""
-    answer = ask(ctx, "unit.status", {"unit": ctx.unit.id if ctx.unit else None})
-    keep = ("generation", "state", "launch_sha256", "artifact", "exposed")
+def observe_unit(ctx: StepContext, *, detail: str = "") -> dict[str, Any]:
+    """What matters of each live or dead generation, without clocks, for `Seen`.
+
+    `detail`: ``hydrated`` or ``accepted``, kept too.
+    """
+    answer = ask(ctx, "unit.status", _request(ctx, details=bool(detail)))
+    keep = ["generation", "state", "launch_sha256", "artifact", "exposed"]
     units = [{key: unit.get(key) for key in keep} for unit in answer.get("units") or []]
+    for row, unit in zip(units, answer.get("units") or [], strict=True):
+        if detail and unit.get(detail):
+            row[detail] = unit[detail]
     return {"staged": answer.get("staged", True), "generations": units}
+
+
+def _request(ctx: StepContext, *, details: bool) -> dict[str, Any]:
+    request: dict[str, Any] = {"unit": ctx.unit.id if ctx.unit else None}
+    # A pack of another version, which may be there before staging, need not know the field.
+    return {**request, "details": True} if details else request
+
+
+def detail(seen: Seen, number: int | None, name: str) -> Mapping[str, Any]:
+    """What is kept of `name` (see `observe_unit`) for a generation; empty if nothing is."""
+    found = chosen(seen, number)
+    for item in seen.get("generations", ()):
+        if found is not None and item.get("generation") == found.number:
+            kept = item.get(name)
+            return kept if isinstance(kept, Mapping) else {}
+    return {}
 
 
 def generations(seen: Seen) -> list[Generation]:

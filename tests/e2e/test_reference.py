@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from project import Project, alive, complete, free_port, serves
+from project import ROOT, Project, alive, complete, free_port, serves
 
 pytestmark = [pytest.mark.criu, pytest.mark.timeout(900)]
 
@@ -237,12 +238,46 @@ def _again(verb: str, project: Project) -> list[str]:
 @pytest.mark.parametrize("verb", ["resume", "rollback"])
 def test_kill_9_of_coldsnap_in_a_restore(serving: Project, phase: str, verb: str) -> None:
     before = text_of(serving)
-    run = serving.start(*serving.plan("apply", RESTORE, "--yes", "--progress", "json"))
+    plan = stepwise(serving) if phase in {"hydrate", "accept"} else RESTORE
+    run = serving.start(*serving.plan("apply", plan, "--yes", "--progress", "json"))
     _kill_at(run, f"restore.{phase}")
     done = serving.run(*_again(verb, serving))
     assert done.returncode in ({0} if verb == "resume" else {0, 3}), done.stdout + done.stderr
     assert text_of(serving) == before
     assert len(serving.live()) == 1
+
+
+def stepwise(project: Project) -> str:
+    """The restore plan with a job on the target for each step, as the template can be told."""
+    text = (ROOT / "plans" / RESTORE).read_text()
+    path = project.folder / "stepwise.yaml"
+    path.write_text(text.replace("artifact: reference}", "artifact: reference, through: restore}"))
+    assert "through" in path.read_text()
+    return str(path)
+
+
+def test_a_restore_goes_through_to_the_acceptance_in_one_job(captured: Project) -> None:
+    """Its later steps find their work done, and say the same as when they do it themselves."""
+    told = {}
+    for plan in (RESTORE, stepwise(captured)):
+        captured.kill_units()
+        done = captured.apply(plan, "--json")
+        assert done.returncode == 0, done.stderr
+        told[plan] = json.loads(done.stdout)
+    one, steps = (told[plan]["outputs"] for plan in told)
+    assert (told[RESTORE]["changed"] + 2) == told[stepwise(captured)]["changed"]
+    for step, name in (("hydrate", "bytes"), ("accept", "answers"), ("accept", "same")):
+        values = [out[f"restore.{step}"][0]["outputs"][name] for out in (one, steps)]
+        assert values[0] == values[1]
+        assert values[0]
+    accepted = one["restore.accept"][0]["outputs"]
+    assert 0 < accepted["first_token_seconds"] < 60
+    spans = [span["name"] for span in one["restore.restore"][0]["outputs"]["timing"]["spans"]]
+    order = ["verify", "restore", "criu-restore", "hydrate", "ready", "first-token", "answer"]
+    assert [name for name in spans if name in order] == order
+    last = told[RESTORE]["run"]
+    mine = {path.name for path in (captured.state / "jobs").glob(f"{last}.*")}
+    assert mine == {f"{last}.restore.restore.engine", f"{last}.restore.expose.engine"}
 
 
 def _kill_at(run: subprocess.Popen[str], step: str) -> None:

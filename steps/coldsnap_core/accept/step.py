@@ -15,11 +15,11 @@ from coldsnap.sdk import (
     StepContext,
     unchanged,
 )
+from coldsnap_core.accept.request import questions
 from coldsnap_core.accept.spec import AcceptSpec
 from coldsnap_core.captures import capture_question, captured, observe_capture
-from coldsnap_core.launching import engine_of, model_of
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, observe_unit, status_question
+from coldsnap_core.units import chosen, detail, observe_unit, status_question
 
 
 class Accept(Step[AcceptSpec]):
@@ -34,13 +34,13 @@ class Accept(Step[AcceptSpec]):
     }
 
     def reads(self, spec: AcceptSpec, ctx: StepContext) -> Sequence[FactRequest]:
-        questions = [status_question(ctx)]
+        asked = [status_question(ctx, details=True)]
         if spec.unless_captured:
-            questions.append(capture_question(ctx))
-        return questions
+            asked.append(capture_question(ctx))
+        return asked
 
     def observe(self, spec: AcceptSpec, ctx: StepContext) -> Seen:
-        seen = observe_unit(ctx)
+        seen = observe_unit(ctx, detail="accepted")
         if spec.unless_captured:
             seen |= observe_capture(ctx)
         return seen
@@ -67,12 +67,9 @@ class Accept(Step[AcceptSpec]):
 
     def apply(self, spec: AcceptSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
-        acceptance = engine_of(ctx).acceptance(model_of(ctx))
         expected = spec.expected if spec.mode == "compare" else None
         request = {
-            "path": acceptance.path,
-            "body": dict(acceptance.body),
-            "tolerance": acceptance.tolerance,
+            **questions(ctx),
             "prompts": _prompts(spec, expected),
             "tokens": spec.tokens if expected is None else _tokens(expected, spec.tokens),
             "expected": expected,
@@ -88,8 +85,15 @@ class Accept(Step[AcceptSpec]):
         }
 
     def known(self, spec: AcceptSpec, seen: Seen, ctx: StepContext) -> Outputs:
-        del spec, seen, ctx
-        return {"answers": [], "first_token_seconds": None, "same": None, "timing": None}
+        """What the job said that did it, such as a restore that went on by itself."""
+        del ctx
+        done = {} if captured(seen) else detail(seen, spec.generation, "accepted")
+        return {
+            "answers": done.get("answers", []),
+            "first_token_seconds": done.get("first_token_seconds"),
+            "same": True if done.get("compared") else None,
+            "timing": done.get("timing"),
+        }
 
 
 def _prompts(spec: AcceptSpec, expected: Sequence[Mapping[str, Any]] | None) -> list[str]:

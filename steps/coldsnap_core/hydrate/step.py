@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from coldsnap.sdk import (
     Action,
@@ -16,10 +15,10 @@ from coldsnap.sdk import (
     StepContext,
     unchanged,
 )
+from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.hydrate.spec import HydrateSpec
-from coldsnap_core.launching import calls, engine_of, unit_of
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, observe_unit, status_question
+from coldsnap_core.units import chosen, detail, observe_unit, status_question
 
 
 class Hydrate(Step[HydrateSpec]):
@@ -30,11 +29,11 @@ class Hydrate(Step[HydrateSpec]):
 
     def reads(self, spec: HydrateSpec, ctx: StepContext) -> Sequence[FactRequest]:
         del spec
-        return (status_question(ctx),)
+        return (status_question(ctx, details=True),)
 
     def observe(self, spec: HydrateSpec, ctx: StepContext) -> Seen:
         del spec
-        return observe_unit(ctx)
+        return observe_unit(ctx, detail="hydrated")
 
     def diff(self, spec: HydrateSpec, seen: Seen, ctx: StepContext) -> Change:
         generation = chosen(seen, spec.generation)
@@ -48,14 +47,13 @@ class Hydrate(Step[HydrateSpec]):
 
     def apply(self, spec: HydrateSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
-        engine = engine_of(ctx)
-        ready = asdict(engine.ready(unit_of(ctx)))
-        ready["retry_seconds"] = spec.ready_timeout
-        request: dict[str, Any] = {"calls": calls(engine.hydrate()), "ready": ready}
+        request = hydration(ctx, spec.ready_timeout)
         if spec.generation is not None:
             request["generation"] = spec.generation
         return command(ctx, "unit.hydrate", request)
 
     def known(self, spec: HydrateSpec, seen: Seen, ctx: StepContext) -> Outputs:
-        del spec, seen, ctx
-        return {"bytes": 0, "timing": None}
+        """What the job said that did it, such as a restore that went on by itself."""
+        del ctx
+        done = detail(seen, spec.generation, "hydrated")
+        return {"bytes": done.get("bytes", 0), "timing": done.get("timing")}

@@ -15,7 +15,9 @@ from coldsnap.sdk import (
     StepContext,
     unchanged,
 )
+from coldsnap_core.accept.request import questions
 from coldsnap_core.captures import short
+from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import mounts_of, unit_of
 from coldsnap_core.restore.admission import admit
 from coldsnap_core.restore.spec import RestoreSpec
@@ -23,6 +25,11 @@ from coldsnap_core.target import ask, checked, command, host_of, place, question
 from coldsnap_core.units import Generation, live, observe_unit, status_question
 
 _PROFILE = "coldsnap_core.facts:HostProfile"
+_SUMMARIES = {
+    "restore": "restore the process tree",
+    "hydrate": "restore the process tree and hydrate it",
+    "accept": "restore the process tree, hydrate it, demand the recorded answers",
+}
 
 
 class Restore(Step[RestoreSpec]):
@@ -73,7 +80,7 @@ class Restore(Step[RestoreSpec]):
         admit(seen["descriptor"], seen["identity"], ctx.where)
         size = int(seen["descriptor"]["bytes"]) / 2**30
         rows = (Row(Action.CREATE, "capsule", f"{short(manifest)}  {size:.2f} GiB"),)
-        return Change(Action.CREATE, "restore the process tree", rows, data={"manifest": manifest})
+        return Change(Action.CREATE, _SUMMARIES[spec.through], rows, data={"manifest": manifest})
 
     def apply(self, spec: RestoreSpec, change: Change, ctx: StepContext) -> Outputs:
         request = {
@@ -86,9 +93,12 @@ class Restore(Step[RestoreSpec]):
             "criu": f"{place(ctx)['pack']}/criu/criu",
             "expose": False,
         }
+        if spec.through != "restore":
+            request["then"] = _then(spec, ctx)
         result = command(ctx, "unit.restore", request)
-        found = ask(ctx, "store.resolve", _reference(spec, ctx))
-        return _outputs(int(result["generation"]), found, result.get("timing"))
+        recorded = result.get("recorded") or {}
+        timing = result.get("timing")
+        return _outputs(int(result["generation"]), change.data["manifest"], recorded, timing)
 
     def recover(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> None:
         """Stop every generation that was not there before."""
@@ -99,10 +109,17 @@ class Restore(Step[RestoreSpec]):
                 request = {"generation": generation.number, "grace": 0}
                 command(ctx, "unit.stop", request, phase=f"undo.{generation.number}")
 
+    def stands(self, spec: RestoreSpec, seen: Seen, outputs: Outputs, ctx: StepContext) -> bool:
+        """While its generation lives, in whatever state a later step was cut off."""
+        del spec, ctx
+        mine = (outputs.get("generation"), outputs.get("artifact"))
+        return any((item.number, item.artifact) == mine for item in live(seen))
+
     def known(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> Outputs:
         same = _serving(seen, str(seen["manifest"]))
         found = ask(ctx, "store.resolve", _reference(spec, ctx))
-        return _outputs(same.number if same else None, found, None)
+        recorded = (found.get("descriptor") or {}).get("extensions") or {}
+        return _outputs(same.number if same else None, str(seen["manifest"]), recorded, None)
 
 
 def _reference(spec: RestoreSpec, ctx: StepContext) -> dict[str, Any]:
@@ -131,13 +148,21 @@ def _essentials(descriptor: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _outputs(generation: int | None, found: Mapping[str, Any], timing: Any) -> Outputs:
-    descriptor = found.get("descriptor") or {}
-    extensions = descriptor.get("extensions") or {}
+def _then(spec: RestoreSpec, ctx: StepContext) -> dict[str, Any]:
+    """What the target goes on with by itself."""
+    then: dict[str, Any] = {"hydrate": hydration(ctx, spec.ready_timeout)}
+    if spec.through == "accept":
+        then["accept"] = questions(ctx)
+    return then
+
+
+def _outputs(
+    generation: int | None, manifest: str, recorded: Mapping[str, Any], timing: Any
+) -> Outputs:
     return {
         "generation": generation,
-        "artifact": found.get("manifest") or "",
-        "expected": extensions.get("answers") or [],
-        "cold_start_seconds": extensions.get("cold_start_seconds"),
+        "artifact": manifest,
+        "expected": recorded.get("answers") or [],
+        "cold_start_seconds": recorded.get("cold_start_seconds"),
         "timing": timing,
     }

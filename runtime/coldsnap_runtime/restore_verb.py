@@ -1,0 +1,117 @@
+"""The verb ``unit.restore``: an artifact back as a new generation, in one process.
+
+It ends where the request says: with the restored process tree, or, with ``then``, after hydration
+and the acceptance. Then the target does not wait for its controller on the way to the first
+token; what fails on the way undoes the whole generation. Nothing is exposed before the last stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coldsnap_runtime import image_folders, lease
+from coldsnap_runtime.activation import Stages, stages_of
+from coldsnap_runtime.generation_notes import PAYLOAD, write_note
+from coldsnap_runtime.image_readahead import read_ahead
+from coldsnap_runtime.request_fields import known_fields, text_of
+from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.unit_lifecycle import (
+    expose_now,
+    installation_of,
+    note_start,
+    started,
+    stop_orphans,
+    undo,
+)
+from coldsnap_runtime.unit_record import UnitStore
+from coldsnap_runtime.unit_requests import RestoreRequest
+from coldsnap_runtime.unit_restore import restore as bring_back
+
+if TYPE_CHECKING:
+    from coldsnap.artifact.validation import Policy
+    from coldsnap_runtime.context import Context
+    from coldsnap_runtime.image_folders import Image
+    from coldsnap_runtime.unit_record import UnitRecord
+
+_FIELDS = "unit run store artifact ports mounts verify deadline expose criu ready then"
+
+
+def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Bring an artifact back as a new generation; older ones are untouched.
+
+    Its state is ``restored``; with ``then: {hydrate}`` it is ``hydrated``, with ``then: {hydrate,
+    accept}`` it gave the recorded answers and is ``serving``.
+
+    Raises:
+        ColdSnapError: ``store.*`` (a damaged or missing file, by name), ``restore.*``, ``criu.*``,
+            and those of unit.hydrate and unit.accept; nothing of the generation is left then.
+    """
+    known_fields(value, _FIELDS, "unit.restore")
+    unit, run = text_of(value, "unit", "unit.restore"), text_of(value, "run", "unit.restore")
+    first = RestoreRequest.from_json(value, Path("/"))
+    stages = stages_of(value.get("then"), unit, run)
+    with lease.held(context.state_dir, unit, run):
+        stop_orphans(context, unit)
+        timing = Timing(unit)
+        image = _verified(value, first, stages, context, timing)
+        try:
+            record = _brought_back(value, first, image, context, timing)
+        except BaseException:
+            image_folders.drop(context, unit, image.token)
+            raise
+        try:
+            further = _gone_through(record, image, stages, context, timing)
+            if value.get("expose"):
+                expose_now(context, record, installation_of(value, context), timing)
+        except BaseException:
+            undo(context, record)
+            raise
+    recorded = {"answers": list(image.answers), "cold_start_seconds": image.cold_start_seconds}
+    return {
+        **started(record, timing),
+        **further,
+        "t0_boottime": context.received,
+        "bytes": image.bytes,
+        "recorded": recorded,
+    }
+
+
+def _verified(
+    value: dict[str, Any], first: RestoreRequest, stages: Stages, context: Context, timing: Timing
+) -> Image:
+    """The artifact's files, every one checked, and all that is asked later known to be there."""
+    store = Path(text_of(value, "store", "unit.restore").removeprefix("oci-layout:"))
+    policy: Policy = "full" if first.verify == "full" else "record"
+    context.phase(f"verifying {first.artifact}")
+    with timing.span("verify", policy=policy) as span:
+        image = image_folders.lay_out(context, first.unit, store, first.artifact, policy)
+        span.note(bytes_checked=image.bytes, bytes_hashed=image.bytes_hashed)
+    try:
+        stages.expect(image.answers)
+    except BaseException:
+        image_folders.drop(context, first.unit, image.token)
+        raise
+    read_ahead(image.folder)
+    return image
+
+
+def _brought_back(
+    value: dict[str, Any], first: RestoreRequest, image: Image, context: Context, timing: Timing
+) -> UnitRecord:
+    request = replace(first, image=image.folder, payloads=image.payloads)
+    if "deadline" in value:
+        request = replace(request, deadline=float(value["deadline"]))
+    with timing.span("restore"):
+        return bring_back(request, context, installation_of(value, context), timing)
+
+
+def _gone_through(
+    record: UnitRecord, image: Image, stages: Stages, context: Context, timing: Timing
+) -> dict[str, Any]:
+    store = UnitStore(context.state_dir)
+    paths = store.paths(record.unit, record.generation)
+    write_note(paths, PAYLOAD, {"bytes": image.payload_bytes})
+    note_start(context, record, "restore", context.received, image=image.token)
+    return stages.run(store, record, image.answers, timing, context)
