@@ -9,7 +9,7 @@ from coldsnap.engine.cancel import CancelToken
 from coldsnap.engine.events import EventSink, RunEvent
 from coldsnap.engine.fleet import Fleet
 from coldsnap.engine.jobs import JobEnder
-from coldsnap.engine.lease import LeaseKeeper
+from coldsnap.engine.lease import TTL, LeaseKeeper
 from coldsnap.plan.model import Plan
 from coldsnap.plan.registry import Registry
 from coldsnap.sdk.step import RuntimeRef
@@ -27,7 +27,7 @@ class Limits:
     """Seconds after its timeout in which an attempt must have ended by itself."""
     heartbeat: float = 10.0
     """Seconds without news after which a running step is reported as still running."""
-    lease_ttl: float = 90.0
+    lease_ttl: float = TTL
 
 
 def _quiet(_event: RunEvent) -> None:
