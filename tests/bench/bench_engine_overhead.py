@@ -49,7 +49,7 @@ print(sum(times[1:]) / (len(times) - 1) * 1000)
 def engine_seconds(steps: int, folder: Path) -> float:
     """Seconds of an apply with so many steps in a chain."""
     sys.path.insert(0, str(HERE))
-    from bench_pack import PACK  # noqa: PLC0415
+    from touch_pack import PACK  # noqa: PLC0415
 
     from coldsnap.engine import Setup, apply  # noqa: PLC0415
     from coldsnap.fleet import open_fleet  # noqa: PLC0415

@@ -24,7 +24,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from bench_pack import PACK
+from touch_pack import PACK
 from coldsnap.engine import Setup, preview_plan
 from coldsnap.fleet import open_fleet
 from coldsnap.plan.loading import load_plan
