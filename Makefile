@@ -26,10 +26,10 @@ demo: setup ## capture a live engine, kill it, bring it back: ENGINE=reference o
 	@tools/demo $(ENGINE)
 
 test: setup ## every test that needs no vLLM
-	@tools/test -m "not vllm" $(PYTEST_ARGS)
+	@tools/test $(PYTEST_ARGS)
 
 test-vllm: setup ## the tests with vLLM on CPU, in an environment of its own
-	@tools/setup-vllm && tools/test -m vllm tests/e2e $(PYTEST_ARGS)
+	@tools/setup-vllm && COLDSNAP_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python tools/test -m vllm tests/e2e $(PYTEST_ARGS)
 
 lint: $(BIN)/.ready ## ruff, shellcheck
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && tools/lint-shell
