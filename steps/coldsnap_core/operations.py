@@ -18,6 +18,23 @@ from pyinfra.api import StringCommand, operation
 
 from coldsnap_core.facts import PackStaged
 
+# Two runs may stage one pack at once: each unpacks on its own, and what is whole already stays.
+_UNPACK = """set -e
+verify() { echo "$expected" | "$python" "$1" pack.verify --state-dir "$state"; }
+mkdir -p "$state/runtime/incoming" "${pack%/*}"
+new=$(mktemp -d "$state/runtime/incoming/unpack.XXXXXX")
+trap 'rm -rf "$new"' EXIT
+tar -xf "$tar" -C "$new"
+chmod 755 "$new"
+verify "$new"
+if ! mv -T "$new" "$pack" 2>/dev/null && ! verify "$pack"; then
+  rm -rf "$pack"
+  mv -T "$new" "$pack"
+fi
+rm -f "$tar"
+sync -f "$pack"
+"""
+
 
 @operation(is_idempotent=False)
 def runtime_verb(
@@ -58,14 +75,10 @@ def runtime_staged(
     if seen["staged"] and seen["valid"]:
         host.noop(f"runtime pack {pack} is staged and whole")
         return
-    temporary = f"{pack}.new"
-    verify = shlex.join([python, temporary, "pack.verify", "--state-dir", state_dir])
-    quoted, new, tar = shlex.quote(pack), shlex.quote(temporary), shlex.quote(archive)
-    yield StringCommand(
-        f"set -e; rm -rf {new}; mkdir -p {new}; tar -xf {tar} -C {new}; "
-        f'echo \'{{"expect":"{pack.rsplit("/", 1)[-1]}"}}\' | {verify}; '
-        f"rm -rf {quoted}; mv -T {new} {quoted}; rm -f {tar}; sync -f {quoted}"
-    )
+    expected = shlex.quote(json.dumps({"expect": pack.rpartition("/")[2]}))
+    variables = f"pack={shlex.quote(pack)} tar={shlex.quote(archive)} python={shlex.quote(python)}"
+    state = f"state={shlex.quote(state_dir)}"
+    yield StringCommand(f"{variables} {state} expected={expected}; {_UNPACK}")
 
 
 @operation(is_idempotent=False)

@@ -75,6 +75,11 @@ class Checkpoint(Step[CheckpointSpec]):
         if generation is not None and generation.state == "quiesced":
             command(ctx, "unit.resume", {"calls": calls(engine_of(ctx).resume())}, phase="undo")
 
+    def stands(self, spec: CheckpointSpec, seen: Seen, outputs: Outputs, ctx: StepContext) -> bool:
+        """A finished dump waits in its folder to be published; nothing is paused again for it."""
+        del spec, seen, ctx
+        return bool(outputs.get("capture") or outputs.get("captured"))
+
     def known(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> Outputs:
         del spec, ctx
         return {"capture": None, "captured": captured(seen), "timing": None}

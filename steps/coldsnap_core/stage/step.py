@@ -56,7 +56,7 @@ class Stage(Step[StageSpec]):
     def apply(self, spec: StageSpec, change: Change, ctx: StepContext) -> Outputs:
         del spec, change
         runtime, where = runtime_of(ctx), place(ctx)
-        remote = f"{state_dir(ctx)}/runtime/incoming/{runtime.archive_sha256[7:]}.tar"
+        remote = f"{state_dir(ctx)}/runtime/incoming/{runtime.archive_sha256[7:23]}.{ctx.run}.tar"
         host = host_of(ctx)
         host.upload(Path(runtime.archive), remote, sha256=runtime.archive_sha256, on_event=ctx.emit)
         host.perform(
