@@ -47,7 +47,7 @@ def find_criu(suite: str | None = None) -> Criu:
             ``criu.no-apt``, ``criu.no-mirror``, ``criu.download-failed``.
     """
     if given := os.environ.get("COLDSNAP_CRIU"):
-        return _given(Path(given))
+        return _given(given)
     if suite is None and (system := _system()) is not None:
         return system
     suite = suite or os.environ.get("COLDSNAP_CRIU_SUITE")
@@ -87,16 +87,18 @@ def version_of(command: Path) -> str:
             [os.fspath(command), "--version"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ColdSnapError("criu.unusable", f"{command} cannot be started: {error}") from error
-    found = re.search(r"Version:\s*(\d+(?:\.\d+)+)", done.stdout)
+        why = error.strerror if isinstance(error, OSError) else "it does not answer"
+        raise ColdSnapError("criu.unusable", f"{command} cannot be started: {why}") from error
+    found = re.search(r"Version:\s*(\d{1,6}(?:\.\d{1,6})+)", done.stdout)
     if found is None:
         reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
         raise ColdSnapError(
-            "criu.unusable", f"{command} does not tell its version", details=(reason[0],)
+            "criu.unusable", f"{command} does not tell its version", details=(reason[0][:200],)
         )
     return found[1]
 
@@ -110,6 +112,7 @@ def check_criu(command: Path) -> str:
             [os.fspath(command), "check"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_SECONDS,
             check=False,
         )
@@ -122,17 +125,36 @@ def check_criu(command: Path) -> str:
     return (errors or lines or [f"exit status {done.returncode}"])[0].strip()
 
 
-def _given(command: Path) -> Criu:
-    version = version_of(command)
-    remedy = "name another CRIU, or unset COLDSNAP_CRIU to have one built"
+def _given(value: str) -> Criu:
+    remedy = "name another CRIU, or unset COLDSNAP_CRIU to have one found or built"
+    command = _command(value, remedy)
+    try:
+        version = version_of(command)
+    except ColdSnapError as error:
+        message = f"COLDSNAP_CRIU={value} is no CRIU: {error.message}"
+        raise ColdSnapError(error.code, message, details=error.details, remedy=remedy) from error
     if _numbers(version) < MINIMUM:
-        message = f"COLDSNAP_CRIU={command} is CRIU {version}; 4.1 or newer is needed"
+        message = f"COLDSNAP_CRIU={value} is CRIU {version}; 4.1 or newer is needed"
         raise ColdSnapError("criu.unusable", message, remedy=remedy)
     if reason := check_criu(command):
-        message = f"COLDSNAP_CRIU={command} fails its own check on this kernel"
+        message = f"COLDSNAP_CRIU={value} fails its own check on this kernel"
         raise ColdSnapError("criu.unusable", message, details=(reason,), remedy=remedy)
     beside = command.resolve().parent / "python"
     return Criu(command, version, "COLDSNAP_CRIU", beside if (beside / "pycriu").is_dir() else None)
+
+
+def _command(value: str, remedy: str) -> Path:
+    """The program that COLDSNAP_CRIU means: a file, the ``criu`` of a folder, a name on PATH."""
+    path = Path(value).absolute()
+    if path.is_dir():
+        path = path / "criu"
+    if not path.is_file():
+        found = shutil.which(value) if "/" not in value else None
+        if found is None:
+            message = f"COLDSNAP_CRIU={value} is not there: no file {path}"
+            raise ColdSnapError("criu.unusable", message, remedy=remedy)
+        path = Path(found)
+    return path
 
 
 def _system() -> Criu | None:

@@ -7,6 +7,7 @@ Needs Debian (apt-get, dpkg-deb), not root.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 import platformdirs
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import file_error
 from coldsnap.store.elf import interpreter, needed_libraries
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -55,8 +57,7 @@ def build_bundle(suite: str) -> Path:
             message = f"no usable CRIU here, and none can be built: {tool} is missing (not Debian)"
             raise ColdSnapError("criu.no-apt", message, remedy=_REMEDY)
     mirror = debian_mirror()
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=cache_folder()) as name:
+    with _scratch() as name:
         work = Path(name)
         archives = _download(work, mirror, suite)
         for archive in archives:
@@ -65,6 +66,17 @@ def build_bundle(suite: str) -> Path:
         _assemble(work / "root", bundle)
         version = _package_version(archives)
         return _keep(bundle, cache_folder() / f"{suite}-{version}")
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """In the cache, so that the bundle can be renamed to its place."""
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=".build-", dir=cache_folder())
+    except OSError as error:
+        told = file_error(error, cache_folder())
+        told.remedy = f"set XDG_CACHE_HOME to a folder that can be written; or {_REMEDY}"
+        raise told from error
 
 
 def _keep(bundle: Path, target: Path) -> Path:
@@ -150,12 +162,17 @@ def _run(argv: list[str], env: dict[str, str]) -> None:
 
 
 def _failed(argv: list[str], reason: str) -> ColdSnapError:
+    cause = "the Debian archive cannot be reached, or it has no such suite"
+    remedy = f"try again with a network; or {_REMEDY}"
+    if os.strerror(errno.ENOSPC) in reason:
+        cause = f"no space is left in {cache_folder()}"
+        remedy = "free space there, or set XDG_CACHE_HOME to a folder that has some"
     return ColdSnapError(
         "criu.download-failed",
         f"no usable CRIU here, and {' '.join(argv[:3])} failed",
         details=(reason.strip(),),
-        cause="the Debian archive cannot be reached, or it has no such suite",
-        remedy=f"try again with a network; or {_REMEDY}",
+        cause=cause,
+        remedy=remedy,
     )
 
 

@@ -20,6 +20,8 @@ import json
 import os
 import tarfile
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ import platformdirs
 from coldsnap.artifact import canonical
 from coldsnap.artifact.decode import parse
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import fsync_dir, sha256_file, write_atomic
+from coldsnap.artifact.files import file_error, fsync_dir, sha256_file, write_atomic
 from coldsnap.artifact.tree import (
     LISTING,
     MAX_LISTING_BYTES,
@@ -49,6 +51,8 @@ __all__ = ["build", "find_criu", "show", "verify"]
 
 KEPT = 4
 """Archives kept in the cache, the newest."""
+KEPT_SECONDS = 3600.0
+"""None that was used this lately is dropped."""
 
 
 def build(cache: str | os.PathLike[str] | None = None) -> RuntimeRef:
@@ -62,18 +66,37 @@ def build(cache: str | os.PathLike[str] | None = None) -> RuntimeRef:
             `find_criu`), ``file.disk-full``.
     """
     folder = Path(cache) if cache else platformdirs.user_cache_path("coldsnap") / "runtime"
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
+    # Not in the cache: one that cannot be written is still good for what was built before.
+    with _scratch() as scratch:
         sources, facts = collect_sources(Path(scratch))
         remembered = folder / f"{_fingerprint(sources, facts)}.json"
         known = _recall(remembered)
         if known is not None:
             return known
         listing = Listing(tuple(_measure(source) for source in sources), facts)
-        ref = _archive(folder, sources, listing)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            ref = _archive(folder, sources, listing)
+        except OSError as error:
+            raise _unwritable(error, folder) from error
     write_atomic(remembered, json.dumps(asdict(ref)).encode())
     _forget(folder)
     return ref
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="coldsnap-build-")
+    except OSError as error:
+        told = file_error(error, tempfile.tempdir or "a temporary folder")
+        told.remedy = "free space there, or set TMPDIR to a folder that can be written"
+        raise told from error
+
+
+def _unwritable(error: OSError, folder: Path) -> ColdSnapError:
+    told = file_error(error, folder)
+    told.remedy = "free space there, or set XDG_CACHE_HOME to a folder that can be written"
+    return told
 
 
 def show(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -136,14 +159,16 @@ def _fingerprint(sources: Sequence[Source], facts: dict[str, str]) -> str:
     return canonical.digest(marks).removeprefix("sha256:")[:32]
 
 
-def _recall(remembered: Path) -> RuntimeRef | None:
+def _recall(remembered: Path, *, touch: bool = True) -> RuntimeRef | None:
     try:
         ref = RuntimeRef(**json.loads(remembered.read_text(encoding="utf-8")))
         if Path(ref.archive).stat().st_size != ref.archive_bytes:
             return None
     except (OSError, ValueError, TypeError):
         return None
-    os.utime(remembered)
+    if touch:
+        with suppress(OSError):  # a cache that cannot be written is still good to read
+            os.utime(remembered)
     return ref
 
 
@@ -191,11 +216,21 @@ def _listing(path: Path) -> Listing:
 
 
 def _forget(folder: Path) -> None:
-    """Drop old builds; whoever uploads one right now has it open or finds it rebuilt."""
-    remembered = sorted(folder.glob("*.json"), key=lambda path: -path.stat().st_mtime)
-    kept = {ref.archive for path in remembered[:KEPT] if (ref := _recall(path)) is not None}
-    for path in remembered[KEPT:]:
+    """Drop old builds, but none that a run which is still going may be about to upload."""
+    fresh = time.time() - KEPT_SECONDS
+    remembered = sorted(folder.glob("*.json"), key=_age)
+    stay = [path for n, path in enumerate(remembered) if n < KEPT or -_age(path) > fresh]
+    kept = {ref.archive for path in stay if (ref := _recall(path, touch=False)) is not None}
+    for path in set(remembered) - set(stay):
         path.unlink(missing_ok=True)
     for path in folder.glob("*.tar"):
-        if os.fspath(path) not in kept:
+        if os.fspath(path) not in kept and -_age(path) < fresh:
             path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    """Sorts the newest first; one that another process has just dropped is the oldest."""
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -73,7 +73,25 @@ def test_a_named_one_that_is_no_good_is_told(
 
 def test_a_named_one_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLDSNAP_CRIU", "/nowhere/criu")
-    assert "/nowhere/criu cannot be started" in failure().message
+    error = failure()
+    assert "COLDSNAP_CRIU=/nowhere/criu is not there" in error.message
+    assert "unset COLDSNAP_CRIU" in error.remedy
+
+
+def test_a_relative_one_and_a_folder_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(tmp_path / "mine" / "criu")
+    monkeypatch.chdir(tmp_path)
+    for value in ("mine/criu", "mine", str(tmp_path / "mine")):
+        monkeypatch.setenv("COLDSNAP_CRIU", value)
+        assert find_criu().command == made
+
+
+def test_output_that_is_no_text_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(tmp_path / "criu", r"printf '\377\376'; exit 0")
+    monkeypatch.setenv("COLDSNAP_CRIU", str(made))
+    assert "does not tell its version" in failure().message
 
 
 def test_a_good_system_criu_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,11 +142,28 @@ def test_old_packs_are_dropped(tmp_path: Path, own_criu: Path) -> None:
     for version in range(6):
         own_criu.write_text(FAKE_CRIU.format(version=f"4.{version + 1}", check="exit 0"))
         ref = build(tmp_path / "cache")
-        for path in (tmp_path / "cache").glob("*.json"):
-            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+        for path in (tmp_path / "cache").iterdir():
+            ago = path.stat().st_mtime - runtime.KEPT_SECONDS
+            os.utime(path, (ago, ago))
     left = list((tmp_path / "cache").glob("*.tar"))
     assert len(left) == runtime.KEPT
     assert Path(ref.archive) in left
+
+
+def test_packs_that_a_run_may_be_uploading_stay(tmp_path: Path, own_criu: Path) -> None:
+    made = []
+    for version in range(runtime.KEPT + 2):
+        own_criu.write_text(FAKE_CRIU.format(version=f"4.{version + 1}", check="exit 0"))
+        made.append(build(tmp_path / "cache"))
+    assert all(Path(ref.archive).exists() for ref in made)
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ColdSnapError) as caught:
+        build(tmp_path / "file" / "cache")
+    assert caught.value.code == "file.unwritable"
+    assert "XDG_CACHE_HOME" in caught.value.remedy
 
 
 def test_times_and_owners_are_in_no_archive(tmp_path: Path) -> None:
@@ -163,7 +180,7 @@ def test_missing_native_programs_are_told(tmp_path: Path, monkeypatch: pytest.Mo
         build(tmp_path / "cache")
     assert caught.value.code == "runtime.no-native"
     assert "COLDSNAP_NATIVE_DIR" in caught.value.remedy
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_file_that_is_no_pack_is_told(tmp_path: Path) -> None:
