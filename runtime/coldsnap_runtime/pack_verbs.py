@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from coldsnap.artifact.decode import Record, decode
-from coldsnap.artifact.rules import Count, Line
+from coldsnap.artifact.rules import Count, Line, Natural
 from coldsnap.artifact.tree import verify_tree
 from coldsnap_runtime.generation_notes import START, read_note
 from coldsnap_runtime.unit_record import UnitStore
@@ -18,6 +20,7 @@ from coldsnap_runtime.unit_record import UnitStore
 if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
 
+_CUT_OFF = 86400.0
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -31,6 +34,8 @@ class VerifyRequest(Record):
 class CollectRequest(Record):
     keep: Annotated[tuple[Line, ...], Count(0, 1024)] = ()
     """Digests, with or without ``sha256:``."""
+    newest: Natural = 0
+    """How many of the last staged ones to keep besides."""
 
 
 def verify(value: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -55,13 +60,22 @@ def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
     # A live unit of which nobody wrote down the pack may have any of them mounted.
     kept = set(found) if used is None else used | {os.path.basename(context.pack)}
     kept |= {name.removeprefix("sha256:") for name in request.keep}
+    by_age = sorted(found, key=lambda name: (folder / name).stat().st_mtime, reverse=True)
+    kept |= set(by_age[: request.newest])
     removed = sorted(found - kept)
     for name in removed:
         shutil.rmtree(folder / name, ignore_errors=True)
-    for left in folder.glob("*.new"):  # an unpacking that was cut
-        if left.name[:-4] not in kept:
-            shutil.rmtree(left, ignore_errors=True)
+    _remove_leftovers(Path(context.path("runtime", "incoming")))
     return {"removed": removed, "kept": sorted(found & kept)}
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Uploads and unpackings that were cut off a day ago or earlier."""
+    for left in folder.glob("*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime < _CUT_OFF:
+                continue
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _used_by_units(context: Context) -> set[str] | None:

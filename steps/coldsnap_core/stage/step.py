@@ -20,7 +20,7 @@ from coldsnap.sdk import (
 )
 from coldsnap_core.captures import short
 from coldsnap_core.stage.spec import StageSpec
-from coldsnap_core.target import host_of, place, runtime_of, state_dir
+from coldsnap_core.target import VERB, host_of, place, runtime_of, state_dir
 
 _FACT = "coldsnap_core.facts:PackStaged"
 _OPERATION = "coldsnap_core.operations:runtime_staged"
@@ -54,7 +54,7 @@ class Stage(Step[StageSpec]):
         return Change(action, summary, (Row(action, "runtime pack", row),))
 
     def apply(self, spec: StageSpec, change: Change, ctx: StepContext) -> Outputs:
-        del spec, change
+        del change
         runtime, where = runtime_of(ctx), place(ctx)
         remote = f"{state_dir(ctx)}/runtime/incoming/{runtime.archive_sha256[7:23]}.{ctx.run}.tar"
         host = host_of(ctx)
@@ -62,6 +62,10 @@ class Stage(Step[StageSpec]):
         host.perform(
             OperationRequest(_OPERATION, {**where, "archive": remote}), timeout=ctx.deadline
         )
+        # Older versions go, except those that live units run from.
+        request = {"newest": max(spec.keep, 1)}
+        arguments = {"verb": "pack.gc", "request": request, **where}
+        host.perform(OperationRequest(VERB, arguments), timeout=ctx.deadline)
         return {"pack": where["pack"]}
 
     def known(self, spec: StageSpec, seen: Seen, ctx: StepContext) -> Outputs:
