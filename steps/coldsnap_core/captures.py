@@ -39,3 +39,8 @@ def short(digest_text: str) -> str:
     """``sha256:9be1f00d..`` for people."""
     algorithm, _, value = digest_text.partition(":")
     return f"{algorithm}:{value[:12]}.." if value else digest_text
+
+
+def size(count: int) -> str:
+    """``1.9 GiB``, ``27 MiB``."""
+    return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"

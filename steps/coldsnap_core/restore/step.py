@@ -16,7 +16,7 @@ from coldsnap.sdk import (
     unchanged,
 )
 from coldsnap_core.accept.request import questions
-from coldsnap_core.captures import short
+from coldsnap_core.captures import short, size
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import mounts_of, unit_of
 from coldsnap_core.restore.admission import admit
@@ -78,8 +78,7 @@ class Restore(Step[RestoreSpec]):
                 f"generation {same.number} serves it", Row(Action.NONE, "capsule", short(manifest))
             )
         admit(seen["descriptor"], seen["identity"], ctx.where)
-        size = int(seen["descriptor"]["bytes"]) / 2**30
-        rows = (Row(Action.CREATE, "capsule", f"{short(manifest)}  {size:.2f} GiB"),)
+        rows = _rows(manifest, seen["descriptor"])
         return Change(Action.CREATE, _SUMMARIES[spec.through], rows, data={"manifest": manifest})
 
     def apply(self, spec: RestoreSpec, change: Change, ctx: StepContext) -> Outputs:
@@ -133,17 +132,26 @@ def _serving(seen: Seen, manifest: str) -> Generation | None:
     )
 
 
+def _rows(manifest: str, descriptor: Mapping[str, Any]) -> tuple[Row, ...]:
+    capsule = f"{short(manifest)}  {size(int(descriptor['bytes']))}"
+    rows = (Row(Action.CREATE, "capsule", capsule),)
+    payload = int(descriptor.get("payload_bytes") or 0)
+    return (*rows, Row(Action.NONE, "payload", size(payload))) if payload else rows
+
+
 def _essentials(descriptor: Mapping[str, Any]) -> dict[str, Any]:
     """What admission compares; the whole descriptor would only swell the journal."""
     compatibility = descriptor.get("compatibility") or {}
     units = compatibility.get("units") or [{}]
     extensions = descriptor.get("extensions") or {}
     objects = (descriptor.get("capsule") or {}).get("objects") or []
+    payloads = (descriptor.get("weights") or {}).get("model_payloads") or {}
     return {
         "driver": (descriptor.get("snapshot_driver") or {}).get("id", ""),
         "architecture": units[0].get("architecture", ""),
         "cpu_flags": extensions.get("cpu_flags", []),
-        "bytes": sum(int(item.get("bytes") or 0) for item in objects),
+        "bytes": _sum(objects),
+        "payload_bytes": _sum(payloads.get("objects") or []),
         "engine": (descriptor.get("launch") or {}).get("engine", ""),
     }
 
@@ -166,3 +174,7 @@ def _outputs(
         "cold_start_seconds": recorded.get("cold_start_seconds"),
         "timing": timing,
     }
+
+
+def _sum(objects: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(item.get("bytes") or 0) for item in objects)
