@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from coldsnap.artifact.errors import ColdSnapError
 
@@ -26,8 +26,22 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
+Sync = Literal["name", "data", "none"]
+"""What of a written file survives a power cut: new content for sure; the old or the new, whole;
+nothing for sure. The less, the faster: two flushes of the disk, one, none."""
+
+
+def write_atomic(
+    path: str | os.PathLike[str], data: bytes, mode: int = 0o600, *, sync: Sync = "name"
+) -> None:
     """Write `data` so that `path` holds either its old content or all of the new.
+
+    Args:
+        path: the file.
+        data: its new content.
+        mode: its permissions.
+        sync: less than ``name`` only for what means nothing after a boot. Whoever reads while
+            this machine runs never sees half a file.
 
     Raises:
         ColdSnapError: ``file.disk-full``, ``file.read-only``, ``file.unwritable``.
@@ -36,18 +50,21 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         try:
-            write_new(temporary, data, mode)
+            write_new(temporary, data, mode, sync=sync != "none")
             temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        fsync_dir(target.parent)
+        if sync == "name":
+            fsync_dir(target.parent)
     except OSError as error:
         raise file_error(error, target) from error
 
 
-def write_new(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
-    """Create a file that must not exist, with exactly `mode`, and fsync it.
+def write_new(
+    path: str | os.PathLike[str], data: bytes, mode: int = 0o600, *, sync: bool = True
+) -> None:
+    """Create a file that must not exist, with exactly `mode`, and fsync it unless told not to.
 
     Raises:
         OSError: as the system says; FileExistsError if it is there.
@@ -58,7 +75,8 @@ def write_new(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> N
         os.fchmod(descriptor, mode)
         file.write(data)
         file.flush()
-        os.fsync(descriptor)
+        if sync:
+            os.fsync(descriptor)
 
 
 def fsync_dir(path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coldsnap.cli.settings import Origin
 
 if TYPE_CHECKING:
-    from coldsnap.artifact.oci import Store
+    from coldsnap.artifact.oci.layout import Store
     from coldsnap.cli.session import Session
 
 

@@ -12,7 +12,8 @@ from coldsnap.render.quantities import duration, plural, short_digest, size
 
 if TYPE_CHECKING:
     from coldsnap.artifact.descriptor import Descriptor
-    from coldsnap.artifact.oci import Artifact, Entry
+    from coldsnap.artifact.oci.entries import Entry
+    from coldsnap.artifact.oci.read import Artifact
 
 _BAR: Final = 24
 _LISTED: Final = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.oci import Store, create_store, open_store
+from coldsnap.artifact.oci.layout import Store, create_store, open_store
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+-]*):(.*)", re.DOTALL)
 _REMOTE = {

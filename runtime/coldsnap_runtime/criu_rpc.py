@@ -8,8 +8,6 @@ while every process stands still.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import os
 import signal
 import socket
@@ -18,9 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime import criu_messages
 from coldsnap_runtime.criu_log import failure
 from coldsnap_runtime.process_table import open_pidfd, wait_pidfd
 from coldsnap_runtime.unit_init import stop_init
@@ -128,24 +125,29 @@ def _start(
 
 
 def _converse(job: CriuJob, channel: socket.socket) -> None:
-    rpc = _protocol()
     deadline = time.monotonic() + job.deadline
     refusal: BaseException | None = None
     while True:
-        answer = rpc.criu_resp()
-        answer.ParseFromString(_receive(job, channel, deadline))
-        if answer.type != rpc.NOTIFY:
+        answer = _understood(job, _receive(job, channel, deadline))
+        if answer.kind != criu_messages.NOTIFY:
             break
-        reply = rpc.criu_req(type=rpc.NOTIFY, notify_success=True)
+        is_granted = True
         try:
-            job.notify(answer.notify.script)
+            job.notify(answer.script)
         except Exception as error:  # noqa: BLE001  (raised below, once CRIU has undone its work)
-            refusal, reply.notify_success = error, False
-        channel.send(reply.SerializeToString())
+            refusal, is_granted = error, False
+        channel.send(criu_messages.leave(is_granted=is_granted))
     if refusal is not None:
         raise refusal
     if not answer.success:
-        raise failure(job.operation, job.log, answer.cr_errmsg)
+        raise failure(job.operation, job.log, answer.message)
+
+
+def _understood(job: CriuJob, data: bytes) -> criu_messages.Answer:
+    try:
+        return criu_messages.read_answer(data)
+    except ValueError as error:
+        raise failure(job.operation, job.log, f"CRIU's answer cannot be read: {error}") from None
 
 
 def _receive(job: CriuJob, channel: socket.socket, deadline: float) -> bytes:
@@ -177,53 +179,16 @@ def _break_off(job: CriuJob, process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@functools.cache
-def _protocol() -> Any:
-    """The generated message classes of pycriu.
-
-    Loaded by its file: importing the package would read the formats of all images too.
-    """
-    package = importlib.util.find_spec("pycriu")
-    folders = package.submodule_search_locations if package else None
-    if not folders:
-        raise ColdSnapError(
-            "runtime.incomplete",
-            "pycriu is missing",
-            remedy="build and stage the runtime pack again: coldsnap runtime build",
-        )
-    path = os.path.join(folders[0], "rpc_pb2.py")
-    spec = importlib.util.spec_from_file_location("coldsnap_criu_rpc_pb2", path)
-    if spec is None or spec.loader is None:
-        raise ColdSnapError("runtime.incomplete", f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _request(job: CriuJob, images: int) -> bytes:
-    rpc = _protocol()
-    request = rpc.criu_req(type=rpc.DUMP if job.operation == "dump" else rpc.RESTORE)
-    _fill(request.opts, job, images)
-    request.opts.manage_cgroups_mode = rpc.IGNORE
-    # Nothing outside holds an end of a connection (that was checked), and iptables may be missing.
-    request.opts.network_lock = rpc.SKIP
-    return bytes(request.SerializeToString())
-
-
-def _fill(options: Any, job: CriuJob, images: int) -> None:
-    options.images_dir_fd = -1
-    options.images_dir = f"/proc/self/fd/{images}"
-    options.log_file = job.log.name
-    options.log_level = _LOG_LEVEL
-    options.notify_scripts = True
-    options.tcp_established = True
-    options.ext_unix_sk = True
-    options.link_remap = True
-    options.file_locks = True
-    options.ghost_limit = _GHOST_LIMIT
-    if job.operation == "dump":
-        options.pid = job.root_pid
-        options.leave_running = True
-    for key, descriptor in job.inherit:
-        entry = options.inherit_fd.add()
-        entry.key, entry.fd = key, descriptor
+    is_dump = job.operation == "dump"
+    options = criu_messages.Options(
+        images_dir=f"/proc/self/fd/{images}",
+        log_file=job.log.name,
+        log_level=_LOG_LEVEL,
+        ghost_limit=_GHOST_LIMIT,
+        pid=job.root_pid if is_dump else 0,
+        leave_running=is_dump,
+        inherit=job.inherit,
+    )
+    kind = criu_messages.DUMP if is_dump else criu_messages.RESTORE
+    return criu_messages.request(kind, options)

@@ -20,8 +20,9 @@ _MAX_NOTE = 16 << 20
 
 
 def write_note(paths: GenerationPaths, name: str, value: dict[str, Any]) -> None:
-    """Raises ColdSnapError as `write_atomic`."""
-    write_atomic(paths.folder / name, json.dumps({**value, "boot_id": boot_id()}).encode())
+    """Raises ColdSnapError as `write_atomic`. No note outlives the boot that it was written in."""
+    data = json.dumps({**value, "boot_id": boot_id()}).encode()
+    write_atomic(paths.folder / name, data, sync="none")
 
 
 def read_note(paths: GenerationPaths, name: str) -> dict[str, Any]:

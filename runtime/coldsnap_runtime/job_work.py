@@ -51,7 +51,9 @@ class JobRun:
         myself = process_table.stat(os.getpid())
         self._record["pid"] = os.getpid()
         self._record["start_ticks"] = myself.start if myself else 0
-        files.write_atomic(self.job.path("job.json"), json.dumps(self._record).encode())
+        # After a power cut no job runs: without this record it is run anew, as it must be.
+        data = json.dumps(self._record).encode()
+        files.write_atomic(self.job.path("job.json"), data, sync="none")
 
     def emit(self, event: dict[str, Any]) -> None:
         """Append one event; an event that finds no room is dropped whole."""

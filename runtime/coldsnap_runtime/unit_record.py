@@ -207,8 +207,10 @@ class UnitStore:
         return number, paths
 
     def save(self, record: UnitRecord) -> None:
+        """After a power cut the old record does as well as the new one: both say ``dead``."""
         data = json.dumps(record.to_json(), indent=1, sort_keys=True).encode() + b"\n"
-        write_atomic(self.paths(record.unit, record.generation).record, data, 0o600)
+        path = self.paths(record.unit, record.generation).record
+        write_atomic(path, data, 0o600, sync="data")
 
     def update(self, record: UnitRecord, **changes: Any) -> UnitRecord:
         """Write `changes` over what is on disk now, and return that."""

@@ -31,55 +31,7 @@ must write. ``unpin(store, f"{unit}.{gen}")`` when the generation is gone.
 
 "Captured already?" is ``resolve(store, request_sha256=..., unit=...)``; None is no.
 `list_artifacts`, `inspect`, `verify`, `tag`, `delete` and `collect` do what they say.
+
+Each name is imported from its module (``from coldsnap.artifact.oci.read import find``): nothing is
+gathered here, because a verb on a target must start within milliseconds.
 """
-
-from coldsnap.artifact.measure import measure
-from coldsnap.artifact.oci.collect import Collected, collect, delete
-from coldsnap.artifact.oci.entries import Entry
-from coldsnap.artifact.oci.layout import Store, create_store, open_store
-from coldsnap.artifact.oci.materialise import Materialised, materialise
-from coldsnap.artifact.oci.media import ARTIFACT_TYPE, Layer, Manifest
-from coldsnap.artifact.oci.pins import Pin, pin, pins, unpin
-from coldsnap.artifact.oci.publish import Published, publish, tag
-from coldsnap.artifact.oci.read import (
-    Artifact,
-    find,
-    inspect,
-    list_artifacts,
-    load,
-    missing_files,
-    resolve,
-)
-from coldsnap.artifact.oci.verify import Verified, verify
-
-__all__ = [
-    "ARTIFACT_TYPE",
-    "Artifact",
-    "Collected",
-    "Entry",
-    "Layer",
-    "Manifest",
-    "Materialised",
-    "Pin",
-    "Published",
-    "Store",
-    "Verified",
-    "collect",
-    "create_store",
-    "delete",
-    "find",
-    "inspect",
-    "list_artifacts",
-    "load",
-    "materialise",
-    "measure",
-    "missing_files",
-    "open_store",
-    "pin",
-    "pins",
-    "publish",
-    "resolve",
-    "tag",
-    "unpin",
-    "verify",
-]

@@ -26,7 +26,8 @@ _REF = typer.Argument(metavar="REF", help="A tag, a digest, or its first 6 digit
 def list_(session: Session) -> None:
     """List captures, newest first."""
     from coldsnap.artifact.errors import ColdSnapError
-    from coldsnap.artifact.oci import Entry, list_artifacts, load
+    from coldsnap.artifact.oci.entries import Entry
+    from coldsnap.artifact.oci.read import list_artifacts, load
     from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import list_text
 
@@ -61,8 +62,8 @@ def inspect(
     size: Annotated[bool, typer.Option("--size", help="Show files and processes.")] = False,
 ) -> None:
     """Show what a capture holds, where its bytes are and where it can be restored."""
-    from coldsnap.artifact.oci import find
-    from coldsnap.artifact.oci import inspect as inspect_artifact
+    from coldsnap.artifact.oci.read import find
+    from coldsnap.artifact.oci.read import inspect as inspect_artifact
     from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import inspect_text
 
@@ -89,8 +90,8 @@ def verify(
     ] = False,
 ) -> None:
     """Check every byte of a capture against its digests."""
-    from coldsnap.artifact.oci import find
-    from coldsnap.artifact.oci import verify as verify_artifact
+    from coldsnap.artifact.oci.read import find
+    from coldsnap.artifact.oci.verify import verify as verify_artifact
     from coldsnap.cli.stores import store_of
     from coldsnap.render.quantities import duration, plural, size
 
@@ -119,7 +120,7 @@ def diff(
     second: Annotated[str, _REF],
 ) -> None:
     """Show in what two captures differ."""
-    from coldsnap.artifact.oci import find
+    from coldsnap.artifact.oci.read import find
     from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import diff_text, differences
 
@@ -149,9 +150,9 @@ def delete(
     ] = False,
 ) -> None:
     """Take a capture out of the store; its bytes go when nothing else needs them."""
-    from coldsnap.artifact.oci import collect as collect_garbage
-    from coldsnap.artifact.oci import delete as delete_artifact
-    from coldsnap.artifact.oci import find
+    from coldsnap.artifact.oci.collect import collect as collect_garbage
+    from coldsnap.artifact.oci.collect import delete as delete_artifact
+    from coldsnap.artifact.oci.read import find
     from coldsnap.cli.confirm import confirm
     from coldsnap.cli.stores import store_of
     from coldsnap.render.quantities import size

@@ -80,7 +80,7 @@ def pin(
     ] = False,
 ) -> None:
     """Write digests and commits in place of names; comments and order stay."""
-    from coldsnap.artifact.oci import find
+    from coldsnap.artifact.oci.read import find
     from coldsnap.cli.pinning import pins
     from coldsnap.cli.stores import store_of
     from coldsnap.plan.document import read_document

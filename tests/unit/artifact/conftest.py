@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from coldsnap.artifact.descriptor import complete
-from coldsnap.artifact.oci import Published, measure, publish
+from coldsnap.artifact.measure import measure
+from coldsnap.artifact.oci.publish import Published, publish
 from coldsnap.artifact.pack import write_pack
 
 REQUEST = "sha256:" + "a" * 64

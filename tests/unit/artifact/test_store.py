@@ -10,29 +10,15 @@ from typing import Any
 import pytest
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.oci import (
-    Published,
-    collect,
-    create_store,
-    delete,
-    find,
-    ingest,
-    inspect,
-    list_artifacts,
-    load,
-    materialise,
-    missing_files,
-    open_store,
-    pin,
-    pins,
-    publish,
-    resolve,
-    tag,
-    unpin,
-    verify,
-)
-from coldsnap.artifact.oci.materialise import check_paths
+from coldsnap.artifact.oci import ingest
+from coldsnap.artifact.oci.collect import collect, delete
+from coldsnap.artifact.oci.layout import create_store, open_store
+from coldsnap.artifact.oci.materialise import check_paths, materialise
 from coldsnap.artifact.oci.media import ARTIFACT_TYPE, canonical_blob
+from coldsnap.artifact.oci.pins import pin, pins, unpin
+from coldsnap.artifact.oci.publish import Published, publish, tag
+from coldsnap.artifact.oci.read import find, inspect, list_artifacts, load, missing_files, resolve
+from coldsnap.artifact.oci.verify import verify
 
 Publisher = Callable[..., Published]
 OTHER = "sha256:" + "b" * 64

@@ -16,21 +16,13 @@ from typing import Any
 import pytest
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.oci import (
-    Published,
-    collect,
-    create_store,
-    delete,
-    find,
-    list_artifacts,
-    materialise,
-    open_store,
-    pin,
-    publish,
-    resolve,
-    tag,
-    verify,
-)
+from coldsnap.artifact.oci.collect import collect, delete
+from coldsnap.artifact.oci.layout import create_store, open_store
+from coldsnap.artifact.oci.materialise import materialise
+from coldsnap.artifact.oci.pins import pin
+from coldsnap.artifact.oci.publish import Published, publish, tag
+from coldsnap.artifact.oci.read import find, list_artifacts, resolve
+from coldsnap.artifact.oci.verify import verify
 from coldsnap.artifact.pack import write_pack
 
 Publisher = Callable[..., Published]
@@ -168,7 +160,7 @@ def test_a_read_only_store_serves_and_says_what_it_cannot(
 
 PUBLISHER = """
 import json, sys
-from coldsnap.artifact.oci import publish
+from coldsnap.artifact.oci.publish import publish
 store, folder, draft, tag = sys.argv[1:]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -215,7 +207,7 @@ def test_kill_9_anywhere_in_a_publish_leaves_a_usable_store(
 def test_a_dead_process_holds_no_lock(store: Path) -> None:
     code = (
         "import sys, os\n"
-        "from coldsnap.artifact.oci import create_store\n"
+        "from coldsnap.artifact.oci.layout import create_store\n"
         "with create_store(sys.argv[1]).alone():\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )
