@@ -18,7 +18,6 @@ A document is a dataclass that derives from `Record`::
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import types
 import typing
@@ -221,6 +220,8 @@ def _record(kind: type[Record]) -> Reader:
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    import difflib  # noqa: PLC0415  (only bad documents need it)
+
     near = difflib.get_close_matches(key[:LONG], known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown field {key[:LONG]!r}{hint}"

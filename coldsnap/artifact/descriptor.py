@@ -23,6 +23,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.extensions import Extensions
 from coldsnap.artifact.graph import Graph, RuntimeBindings, ShapeCalibration
 from coldsnap.artifact.launch import Launch
+from coldsnap.artifact.oci.media import MAX_DESCRIPTOR_BYTES
 from coldsnap.artifact.rules import Count, Digest, Id, Line, Natural, Prose
 from coldsnap.artifact.weights import (
     PAYLOAD_INDEX_ROLE,
@@ -31,8 +32,6 @@ from coldsnap.artifact.weights import (
     Weights,
     index_path,
 )
-
-MAX_DESCRIPTOR_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
@@ -47,7 +46,7 @@ def write_atomic(
         ColdSnapError: ``file.disk-full``, ``file.read-only``, ``file.unwritable``.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
         try:
             write_new(temporary, data, mode, sync=sync != "none")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Literal
 
 from coldsnap.artifact import canonical
@@ -151,6 +152,19 @@ def validate(
         seconds=time.monotonic() - started,
     )
     return ValidationResult(worker, name, size, sha256, evidence)
+
+
+def is_recorded(
+    path: str | os.PathLike[str], *, sha256: str, size: int, record: str | os.PathLike[str]
+) -> bool:
+    """Whether a valid record says that the file holds the expected bytes; nothing is hashed."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    if not S_ISREG(found.st_mode) or found.st_size != size:
+        return False
+    return _is_recorded(Path(record), Path(path).name, sha256, found)
 
 
 def remember(record: str | os.PathLike[str], path: str | os.PathLike[str], sha256: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_LINE = 1 << 20
 _SHOWN = 60
+_OK = 200
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ def first_token(door: EngineDoor, call: HttpCall, context: Context) -> tuple[str
     Raises:
         ColdSnapError: ``engine.*``.
     """
+    import http.client  # noqa: PLC0415  (start-up time)
+
     streaming = replace(call, body={**call.body, "stream": True})
     with Watch(door.init) as watch:
         try:
@@ -117,7 +119,7 @@ def _streamed(door: EngineDoor, call: HttpCall, watch: Watch) -> float:
         send(connection, door, call)
         wait_for_data(connection, door, watch, deadline)
         answer = connection.getresponse()
-        if answer.status != http.client.OK:
+        if answer.status != _OK:
             raise CallFailedError(f"HTTP {answer.status}")
         seen = 0.0
         while line := answer.readline(_MAX_LINE):

@@ -10,6 +10,8 @@ The prompts and the answers that must come are the artifact's own.
 
 from __future__ import annotations
 
+import importlib
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,6 +75,12 @@ class Stages:
         if self.acceptance is not None:
             _expected(answers)
 
+    def prepare(self) -> None:
+        """Import what asking needs, in a thread: CRIU is waited for meanwhile."""
+        if self.hydration is not None:
+            names = ("http.client",)
+            threading.Thread(target=_import_all, args=(names,), name="imports", daemon=True).start()
+
     def run(
         self,
         store: UnitStore,
@@ -107,6 +115,11 @@ def stages_of(value: Any, unit: str, run: str) -> Stages:
     if then.accept is not None:
         acceptance = AcceptRequest(unit, run, (), **vars(then.accept))
     return Stages(hydration, acceptance)
+
+
+def _import_all(names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
 
 
 def _expected(answers: Sequence[Mapping[str, Any]]) -> tuple[Answer, ...]:

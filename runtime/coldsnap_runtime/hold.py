@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from coldsnap.artifact.decode import encode
@@ -45,7 +43,7 @@ def begin(
     """Start the watchdog; returns the note that `finish` completes."""
     paths = UnitStore(context.state_dir).paths(record.unit, record.generation)
     note = {
-        "token": secrets.token_hex(8),
+        "token": os.urandom(8).hex(),
         "expires_boottime": boottime() + seconds,
         "undo": encode(tuple(undo)),
         "complete": False,
@@ -105,6 +103,8 @@ def _watch(
             else:
                 break
     except BaseException:  # noqa: BLE001  (its last word goes to its log)
+        import traceback  # noqa: PLC0415  (start-up time)
+
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from coldsnap_runtime.engine_log import log_tail
 from coldsnap_runtime.namespaces import dial
 
 if TYPE_CHECKING:
+    import http.client
     from collections.abc import Mapping, Sequence
 
     from coldsnap_runtime.context import Context
@@ -117,6 +117,8 @@ def exchange(door: EngineDoor, call: HttpCall, port: int, watch: Watch) -> tuple
     Raises:
         ColdSnapError: ``engine.died``; CallFailedError for everything else.
     """
+    import http.client  # noqa: PLC0415  (it costs as much as all else here)
+
     deadline = time.monotonic() + call.timeout
     try:
         connection = open_connection(door, port, call.timeout)
@@ -136,6 +138,8 @@ def exchange(door: EngineDoor, call: HttpCall, port: int, watch: Watch) -> tuple
 
 def open_connection(door: EngineDoor, port: int, timeout: float) -> http.client.HTTPConnection:
     """A connection made inside the unit's network. Raises OSError."""
+    import http.client  # noqa: PLC0415
+
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     connection.sock = dial(door.init.pid, port, timeout)
     return connection
@@ -200,7 +204,7 @@ def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
     while block := answer.read1(_BLOCK):
         size += len(block)
         if size > MAX_ANSWER:
-            raise http.client.HTTPException(f"the answer is longer than {MAX_ANSWER >> 20} MiB")
+            raise CallFailedError(f"the answer is longer than {MAX_ANSWER >> 20} MiB")
         if time.monotonic() > deadline:  # one that drips must end too
             raise TimeoutError
         blocks.append(block)

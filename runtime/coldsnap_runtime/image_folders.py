@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Pol
     Raises:
         ColdSnapError: ``store.*`` naming the damaged or missing file; ``file.disk-full``.
     """
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     parent = Path(context.path("images", unit))
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     note = {"store": str(store), "manifest": manifest}
@@ -112,6 +112,16 @@ def _image(token: str, done: Materialised) -> Image:
         bytes=done.bytes,
         bytes_hashed=done.bytes_hashed,
         bytes_copied=done.bytes_copied,
-        answers=done.artifact.descriptor.extensions.answers,
-        cold_start_seconds=done.artifact.descriptor.extensions.cold_start_seconds,
+        answers=_answers(done.artifact.descriptor),
+        cold_start_seconds=_cold_start(done.artifact.descriptor),
     )
+
+
+def _answers(descriptor: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    found = (descriptor.get("extensions") or {}).get("answers")
+    return tuple(item for item in found if isinstance(item, dict)) if found else ()
+
+
+def _cold_start(descriptor: Mapping[str, Any]) -> float | None:
+    found = (descriptor.get("extensions") or {}).get("cold_start_seconds")
+    return float(found) if isinstance(found, (int, float)) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from coldsnap.artifact.decode import decode
@@ -17,6 +16,8 @@ def known_fields(value: dict[str, Any], names: str, what: str) -> None:
     known = names.split()
     for name in value:
         if name not in known:
+            import difflib  # noqa: PLC0415  (only bad requests need it)
+
             near = difflib.get_close_matches(name[:80], known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise _refused(what, f"unknown field {name[:80]!r}{hint}")

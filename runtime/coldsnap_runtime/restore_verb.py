@@ -94,6 +94,7 @@ def _verified(
         image_folders.drop(context, first.unit, image.token)
         raise
     read_ahead(image.folder)
+    stages.prepare()
     return image
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.decode import parse
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import fsync_dir
+from coldsnap.artifact.oci.contents import read_blob
 from coldsnap.artifact.oci.entries import entries, match, remove
 from coldsnap.artifact.oci.layout import read_only
 from coldsnap.artifact.oci.media import INDEX_TYPE, MANIFEST_TYPE, MAX_MANIFEST_BYTES
 from coldsnap.artifact.oci.pins import pins
-from coldsnap.artifact.oci.read import read_blob
 
 if TYPE_CHECKING:
     from coldsnap.artifact.oci.entries import Entry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import file_error, fsync_dir
+from coldsnap.artifact.oci.contents import Contents, load_contents
 from coldsnap.artifact.oci.pins import pin as set_pin
-from coldsnap.artifact.oci.read import Artifact, load
 from coldsnap.artifact.oci.verify import check_files
 from coldsnap.artifact.rules import RELATIVE_PATH
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Materialised:
     folder: Path
-    artifact: Artifact
+    artifact: Contents
     bytes: int
     bytes_copied: int
     """Of files that could not be linked: `folder` is on another file system."""
@@ -63,9 +62,9 @@ def materialise(
             ``file.disk-full``, ``store.busy``.
     """
     target = Path(folder)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     with store.shared():
-        artifact = load(store, manifest)
+        artifact = load_contents(store, manifest)
         layers = artifact.manifest.files()
         check_paths([layer.path for layer in layers])
         verified = check_files(store, artifact, policy, progress)
@@ -139,7 +138,7 @@ def _link(blob: Path, place: Path, size: int) -> int:
 def _replace(temporary: Path, target: Path) -> None:
     aside: Path | None = None
     if target.exists():
-        aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
+        aside = target.with_name(f".{target.name}.{os.urandom(8).hex()}.old")
         target.rename(aside)
     temporary.rename(target)
     fsync_dir(target.parent)

@@ -31,6 +31,7 @@ CREATED = "org.opencontainers.image.created"
 MAX_MANIFEST_BYTES = 32 << 20
 """Ours; registries commonly take 4 MiB, which is 10,000 files or more."""
 MAX_INDEX_BYTES = 64 << 20
+MAX_DESCRIPTOR_BYTES = 64 << 20
 
 _MEDIA_TYPES: Mapping[str, str] = {
     "criu": "application/vnd.coldsnap.criu.image.v1",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coldsnap.artifact.decode import decode, parse
-from coldsnap.artifact.descriptor import MAX_DESCRIPTOR_BYTES, Descriptor, read_descriptor
+from coldsnap.artifact.decode import decode
+from coldsnap.artifact.descriptor import Descriptor
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import read_regular
+from coldsnap.artifact.oci.contents import load_contents
 from coldsnap.artifact.oci.entries import Entry, entries, match
-from coldsnap.artifact.oci.media import MAX_MANIFEST_BYTES, Manifest
+from coldsnap.artifact.oci.media import Manifest
 
 if TYPE_CHECKING:
     from coldsnap.artifact.oci.layout import Store
@@ -90,15 +89,9 @@ def load(store: Store, digest: str, tags: tuple[str, ...] = ()) -> Artifact:
         ColdSnapError: ``store.blob-missing``, ``store.blob-differs``, ``artifact.invalid``,
             ``store.manifest-differs`` when manifest and descriptor name different files.
     """
-    what = f"manifest {digest}"
-    data = read_blob(store, digest, MAX_MANIFEST_BYTES, what)
-    value = parse(data, limit=MAX_MANIFEST_BYTES, what=what, code="store.manifest-invalid")
-    manifest = decode(Manifest, value, what=what, code="store.manifest-invalid")
-    what = f"descriptor of {digest}"
-    data = read_blob(store, manifest.config.digest, MAX_DESCRIPTOR_BYTES, what)
-    descriptor = read_descriptor(data, what=what)
-    _check_agreement(digest, manifest, descriptor)
-    return Artifact(digest, manifest, descriptor, tags)
+    found = load_contents(store, digest)
+    descriptor = decode(Descriptor, found.descriptor, what=f"descriptor of {digest}")
+    return Artifact(digest, found.manifest, descriptor, tags)
 
 
 def missing_files(store: Store, artifact: Artifact) -> list[str]:
@@ -133,42 +126,9 @@ def inspect(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def read_blob(store: Store, digest: str, limit: int, what: str) -> bytes:
-    """A small blob, hashed.
-
-    Raises:
-        ColdSnapError: ``store.blob-missing``, ``store.blob-differs``, ``file.too-large``.
-    """
-    path = store.blob(digest)
-    try:
-        data = read_regular(path, limit)
-    except ColdSnapError as error:
-        if error.code == "file.missing":
-            message = f"{what} is missing from store {store.root}"
-            raise ColdSnapError("store.blob-missing", message) from None
-        raise
-    found = "sha256:" + hashlib.sha256(data).hexdigest()
-    if found != digest:
-        raise ColdSnapError(
-            "store.blob-differs",
-            f"{what} is damaged in store {store.root}",
-            details=(f"expected {digest}", f"found {found} ({len(data)} bytes)"),
-        )
-    return data
-
-
 def _whole(store: Store, entry: Entry) -> Artifact | None:
     try:
         artifact = load(store, entry.manifest, entry.tags)
     except ColdSnapError:
         return None
     return None if missing_files(store, artifact) else artifact
-
-
-def _check_agreement(digest: str, manifest: Manifest, descriptor: Descriptor) -> None:
-    layers = {(f.path, f.role, f.owner, f.digest, f.size) for f in manifest.files()}
-    objects = {(o.path, o.role, o.owner, o.sha256, o.bytes) for o in descriptor.objects()}
-    if layers != objects:
-        path = min(layers ^ objects)[0]
-        message = f"manifest {digest} and its descriptor disagree about {path!r}"
-        raise ColdSnapError("store.manifest-differs", message)

@@ -6,13 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.oci.read import Artifact, load
-from coldsnap.artifact.validation import Policy, validate
+from coldsnap.artifact.oci.contents import Contents, load_contents
+from coldsnap.artifact.validation import Policy, is_recorded, validate
 
 if TYPE_CHECKING:
     from coldsnap.artifact.oci.layout import Store
@@ -63,12 +62,12 @@ def verify(
             further damaged files are in `more`.
     """
     with store.shared():
-        return check_files(store, load(store, manifest), policy, progress)
+        return check_files(store, load_contents(store, manifest), policy, progress)
 
 
 def check_files(
     store: Store,
-    artifact: Artifact,
+    artifact: Contents,
     policy: Policy,
     progress: Callable[[int], None] | None = None,
 ) -> Verified:
@@ -81,15 +80,19 @@ def check_files(
 
     def check(layer: Layer) -> ColdSnapError | int:
         try:
-            hashed = _check(store, layer, policy)
+            _hash(store, layer)
         except ColdSnapError as error:
             return error
         counter.add(layer.size)
-        return hashed
+        return layer.size
 
-    threads = min(MAX_THREADS, os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads) as pool:
-        outcomes = list(pool.map(check, ordered))
+    pending = []
+    for layer in ordered:
+        if policy == "record" and _is_recorded(store, layer):
+            counter.add(layer.size)
+        else:
+            pending.append(layer)
+    outcomes = _at_once(check, pending)
     errors = [outcome for outcome in outcomes if isinstance(outcome, ColdSnapError)]
     if errors:
         errors.sort(key=lambda error: error.message)
@@ -105,16 +108,28 @@ def check_files(
     )
 
 
-def _check(store: Store, layer: Layer, policy: Policy) -> int:
-    blob = store.blob(layer.digest)
+def _at_once(
+    check: Callable[[Layer], ColdSnapError | int], layers: list[Layer]
+) -> list[ColdSnapError | int]:
+    """Outcomes in the order of `layers`; in threads where there is more than one."""
+    threads = min(MAX_THREADS, os.cpu_count() or 1, len(layers))
+    if threads <= 1:
+        return [check(layer) for layer in layers]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (start-up time)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(check, layers))
+
+
+def _is_recorded(store: Store, layer: Layer) -> bool:
+    blob, record = store.blob(layer.digest), store.record(layer.digest)
+    return is_recorded(blob, sha256=layer.digest, size=layer.size, record=record)
+
+
+def _hash(store: Store, layer: Layer) -> None:
+    blob, record = store.blob(layer.digest), store.record(layer.digest)
     try:
-        result = validate(
-            blob,
-            sha256=layer.digest,
-            size=layer.size,
-            record=store.record(layer.digest),
-            policy=policy,
-        )
+        validate(blob, sha256=layer.digest, size=layer.size, record=record, policy="full")
     except ColdSnapError as error:
         reason, said = _REASONS.get(error.code, ("blob-differs", "cannot be used"))
         raise ColdSnapError(
@@ -123,7 +138,6 @@ def _check(store: Store, layer: Layer, policy: Policy) -> int:
             details=(error.message, *error.details),
             remedy="publish or fetch the artifact again; nothing was restored from it",
         ) from None
-    return result.validation.bytes_hashed
 
 
 class _Counter:
