@@ -105,8 +105,8 @@ def _run_job(arguments: Arguments, verb: Verb, request: dict[str, Any], received
 
 def _result_line(verb: Verb, request: dict[str, Any], context: Context) -> dict[str, Any]:
     """Run the verb, cancellable by SIGTERM (and Ctrl-C outside a job)."""
-    _cancel_on_signal(context)
     try:
+        _cancel_on_signal(context)  # a cancel that came early is raised in here
         return success(_function(verb.target)(request, context))
     except (Cancelled, KeyboardInterrupt):
         return _failure("run.cancelled", "cancelled; what was begun has been undone")
