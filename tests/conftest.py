@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+# A shell starts what it puts in the background with SIGINT ignored, and children inherit that;
+# the programs under test shall see it as a terminal's Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRICT = bool(os.environ.get("CI"))
 
