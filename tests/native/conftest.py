@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+@pytest.fixture(scope="session")
+def build_target(programs: Path) -> Callable[[str], None]:
+    """Builds a target that is not built by default."""
+
+    def build(target: str) -> None:
+        command = ["cmake", "--build", str(programs), "--target", target, "--parallel", "2"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return build
 
 
 @pytest.fixture(params=["coldsnap-portmap", "coldsnap-portmap-sanitized"])

@@ -1,0 +1,28 @@
+"""Model bytes between packs and memory, by the native library (docs/hydration.md).
+
+::
+
+    library = load_library()                       # None where it is not built
+    with Session(library) as session:              # threads and ring, for many calls
+        hydrate_pack(session, pack, addresses)     # every chunk checked
+        verify_pack(session, pack)
+"""
+
+from coldsnap_runtime.hydrate.library import Library, load_library
+from coldsnap_runtime.hydrate.packs import Report, hydrate_pack, verify_pack
+from coldsnap_runtime.hydrate.region import Region, graph_memory
+from coldsnap_runtime.hydrate.session import Session
+from coldsnap_runtime.hydrate.writing import Source, write_pack
+
+__all__ = [
+    "Library",
+    "Region",
+    "Report",
+    "Session",
+    "Source",
+    "graph_memory",
+    "hydrate_pack",
+    "load_library",
+    "verify_pack",
+    "write_pack",
+]

@@ -1,0 +1,169 @@
+"""A pack written by the library: one pass over host or device memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from coldsnap.artifact.decode import recheck
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import fsync_dir, write_atomic
+from coldsnap.artifact.pack import PackRef
+from coldsnap.artifact.pack_index import (
+    CHUNK_BYTES,
+    Body,
+    Chunking,
+    Extent,
+    PackIndex,
+    padded,
+    tree_digest,
+)
+from coldsnap_runtime.hydrate.packs import ALGORITHMS
+from coldsnap_runtime.hydrate.session import Cancel, Made, Progress, Session, Transfer
+from coldsnap_runtime.hydrate.structures import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Names = tuple[Path, Path]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Memory that becomes an extent."""
+
+    id: str
+    length: int
+    address: int
+    """Of host or device memory, as the session's place says; it must not change meanwhile."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_pack(
+    session: Session,
+    directory: str | os.PathLike[str],
+    sources: Sequence[Source],
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+    algorithm: Literal["sha256", "blake3"] = "blake3",
+    attributes: Mapping[str, str] | None = None,
+    seconds: float = 0,
+    cancel: Cancel | None = None,
+    progress: Progress | None = None,
+) -> PackRef:
+    """Write ``directory/sha256/<hex>.pack`` and its index: the body that `pack.write_pack` makes.
+
+    Args:
+        session: place HOST or CUDA.
+        directory: folder of packs.
+        sources: ordered by id, ids unique, memory disjoint.
+        chunk_bytes: multiple of 4096.
+        algorithm: of the chunk digests.
+        attributes: up to 32 texts kept in the index.
+        seconds: deadline; 0: none.
+        cancel: ends the call early.
+        progress: gets bytes done and in all.
+
+    Raises:
+        ColdSnapError: ``pack.unsorted``, ``pack.duplicate``, ``pack.index-invalid``,
+            ``file.disk-full``, ``file.unwritable``, ``hydrate.*``; nothing is left of it then.
+    """
+    folder = Path(directory) / "sha256"
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_order(sources)
+    temporary = folder / f".pack.{secrets.token_hex(8)}.tmp"
+    entries = list(_entries(sources))
+    transfer = Transfer(
+        path=os.fspath(temporary),
+        file_bytes=entries[-1][0] + padded(entries[-1][1]) if entries else 0,
+        extents=entries,
+        chunk_bytes=chunk_bytes,
+        algorithm=ALGORITHMS[algorithm],
+        digest_count=sum(-(-source.length // chunk_bytes) for source in sources),
+        seconds=seconds,
+        cancel=cancel,
+        progress=progress,
+    )
+    made = _write(session, transfer)
+    try:
+        index = _index(sources, transfer, made, Chunking(chunk_bytes, algorithm), attributes or {})
+        return _publish(folder, temporary, index)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(session: Session, transfer: Transfer) -> Made:
+    try:
+        return session.write(transfer)[1]
+    except ColdSnapError as error:
+        if error.code == "file.unreadable":
+            raise ColdSnapError("file.unwritable", error.message) from error
+        raise
+
+
+def _publish(folder: Path, temporary: Path, index: PackIndex) -> PackRef:
+    digits = index.body.sha256.removeprefix("sha256:")
+    body_path, index_path = folder / f"{digits}.pack", folder / f"{digits}.index.json"
+    data = index.to_bytes()
+    # An older index must not stand beside the new body, not even for a moment.
+    index_path.unlink(missing_ok=True)
+    temporary.replace(body_path)
+    fsync_dir(folder)
+    write_atomic(index_path, data, 0o400)
+    index_sha256 = "sha256:" + hashlib.sha256(data).hexdigest()
+    return PackRef(
+        body_path, index_path, index.body.bytes, index.body.sha256, len(data), index_sha256
+    )
+
+
+def _check_order(sources: Sequence[Source]) -> None:
+    for before, source in pairwise(sources):
+        if source.id <= before.id:
+            reason = "duplicate" if source.id == before.id else "unsorted"
+            message = f"extent {source.id!r} comes after {before.id!r}; extents go by id"
+            raise ColdSnapError(f"pack.{reason}", message)
+
+
+def _entries(sources: Sequence[Source]) -> Iterator[tuple[int, int, int]]:
+    at = 0
+    for source in sources:
+        yield at, source.length, source.address
+        at += padded(source.length)
+
+
+def _index(
+    sources: Sequence[Source],
+    transfer: Transfer,
+    made: Made,
+    chunking: Chunking,
+    attributes: Mapping[str, str],
+) -> PackIndex:
+    extents = []
+    first = 0
+    for number, source in enumerate(sources):
+        last = first + -(-source.length // chunking.bytes)
+        chunks = tuple(
+            made.chunks[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES].hex() for i in range(first, last)
+        )
+        first = last
+        digest = made.extents[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
+        extents.append(
+            Extent(
+                id=source.id,
+                offset=transfer.extents[number][0],
+                length=source.length,
+                sha256=f"sha256:{digest}",
+                chunks=chunks,
+                tree=tree_digest(chunks),
+                attributes=dict(source.attributes),
+            )
+        )
+    body = Body(transfer.file_bytes, f"sha256:{made.body.hex()}")
+    index = PackIndex(body, chunking, tuple(extents), attributes=dict(attributes))
+    return recheck(index, what="pack index", code="pack.index-invalid")
