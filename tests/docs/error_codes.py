@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ class Raiser:
     """A callable one of whose parameters is a code."""
 
     module: Path | None
-    """None: any module; a private name counts in its own module only."""
+    """Where it is defined; None: anywhere."""
     name: str
     parameter: str
     position: int | None
@@ -62,8 +63,22 @@ class Search:
         if name.endswith("Error") and call.args:
             yield call.args[0], "{}"
         for raiser in tuple(self.raisers):
-            if raiser.name == name and raiser.module in {None, path}:
+            if raiser.name == name and self._means(path, call, raiser):
                 yield from ((value, raiser.form) for value in argument(call, raiser))
+
+    def _means(self, path: Path, call: ast.Call, raiser: Raiser) -> bool:
+        """Whether the call in that module can be of this raiser, not of one that has its name."""
+        if raiser.module in {None, path}:
+            return True
+        if raiser.name.startswith("_"):
+            return False
+        origins = imports(self.modules[path])
+        if isinstance(call.func, ast.Name):
+            return origins.get(raiser.name) == raiser.module.stem
+        base = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(base, ast.Name) and base.id in origins:
+            return base.id == raiser.module.stem
+        return True  # a method of an object
 
     def _keep(self, value: ast.expr, path: Path, form: str = "{}") -> None:
         for text in literals(value):
@@ -89,7 +104,7 @@ class Search:
             self._keep(assigned, path, form)
         if function is None:
             return
-        for assigned in assignments(value.id, function):
+        for assigned in assignments(value.id, function, tree):
             self._keep(assigned, path, form)
         raiser = raiser_of(value.id, function, path, tree)
         if raiser is not None:
@@ -98,6 +113,7 @@ class Search:
                 self._keep(default, path, form)
 
 
+@cache
 def codes() -> dict[str, list[str]]:
     """Code (or pattern) -> places in the source."""
     modules = {
@@ -129,6 +145,16 @@ def callee(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
+@cache
+def imports(tree: ast.Module) -> dict[str, str]:
+    """Name -> last part of the module that it is imported from."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {a.asname or a.name: node.module.rpartition(".")[2] for a in node.names}
+    return found
+
+
 def argument(call: ast.Call, raiser: Raiser) -> Iterator[ast.expr]:
     yield from (word.value for word in call.keywords if word.arg == raiser.parameter)
     if raiser.position is not None and raiser.position < len(call.args):
@@ -150,11 +176,10 @@ def raiser_of(name: str, function: ast.FunctionDef, path: Path, tree: ast.Module
     if positional and positional[0] in {"self", "cls"}:
         positional = positional[1:]
     owner = function.name if function.name != "__init__" else class_of(tree, function)
-    module = path if owner.startswith("_") else None
     if name in positional:
-        return Raiser(module, owner, name, positional.index(name))
+        return Raiser(path, owner, name, positional.index(name))
     if name in {arg.arg for arg in function.args.kwonlyargs}:
-        return Raiser(module, owner, name, None)
+        return Raiser(path, owner, name, None)
     return None
 
 
@@ -176,24 +201,42 @@ def literals(value: ast.expr) -> Iterator[str]:
 def constants(name: str, tree: ast.Module) -> Iterator[ast.expr]:
     """What a name of the module is set to."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == name for target in node.targets
-        ):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             yield node.value
 
 
-def assignments(name: str, function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """Values of ``name = ...`` and of ``name, other = ..., ...``."""
+def assignments(name: str, function: ast.FunctionDef, tree: ast.Module) -> Iterator[ast.expr]:
+    """Values of ``name = ...``, of ``name, other = ..., ...``, and of ``... = TABLE.get(...)``."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
             if isinstance(target, ast.Name) and target.id == name:
-                yield node.value  # a conditional expression gives both
-            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                for part, value in zip(target.elts, node.value.elts, strict=False):
-                    if isinstance(part, ast.Name) and part.id == name:
-                        yield value
+                yield node.value
+            elif isinstance(target, ast.Tuple):
+                names = [part.id for part in target.elts if isinstance(part, ast.Name)]
+                if name in names:
+                    rows = [node.value, *table_rows(node.value, tree)]
+                    for row in rows:
+                        if isinstance(row, ast.Tuple) and len(row.elts) == len(names):
+                            yield row.elts[names.index(name)]
+
+
+def table_rows(value: ast.expr, tree: ast.Module) -> Iterator[ast.expr]:
+    """What ``TABLE[key]`` or ``TABLE.get(key, default)`` of a dict of the module can be."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        yield from value.args[1:]
+        value = value.func
+    table = value.value if isinstance(value, (ast.Subscript, ast.Attribute)) else None
+    if isinstance(table, ast.Name):
+        for constant in constants(table.id, tree):
+            if isinstance(constant, ast.Dict):
+                yield from constant.values
 
 
 def defaults(name: str, args: ast.arguments) -> Iterator[ast.expr]:

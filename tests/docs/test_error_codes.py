@@ -12,9 +12,10 @@ from markdown import ROOT as DOCUMENTED_ROOT
 PAGE = DOCUMENTED_ROOT / "docs" / "troubleshooting.md"
 COMPOSED = {
     "criu.*-failed": ("criu.dump-failed", "criu.restore-failed"),
+    "cuda.*-failed": (),
     "pack.*": (),
     "pack.source-*": (),
-    "store.*": ("store.blob-differs", "store.blob-missing"),
+    "store.*": (),
 }
 """Codes that are put together at run time; those found by their parts need no naming here."""
 READER = ("coldsnap/plan/composer.py", "coldsnap/plan/document.py")
