@@ -1,6 +1,6 @@
-"""What runs inside vLLM: a control port to hold still and serve on, and the giving back of KV.
+"""What runs inside vLLM: a gate before its API, a control port, and the giving back of memory.
 
-Staged with its entry points on the engine's PYTHONPATH; vLLM finds it as a plugin named
-``coldsnap`` (VLLM_PLUGINS=coldsnap). It imports vLLM and the standard library only, and vLLM
-only where vLLM itself calls it.
+Staged on the engine's PYTHONPATH. vLLM loads `middleware` by its option ``--middleware`` and
+`worker` by ``--worker-extension-cls``; that works from vLLM 0.24 on. vLLM and torch are imported
+only where vLLM itself calls.
 """

@@ -1,8 +1,10 @@
 """The control port: a small HTTP server on loopback inside the unit, never the serving port.
 
-POST /quiesce  {"drain_seconds": 60}  refuse, drain, reset caches, give KV back
-POST /resume                          serve again
-GET  /state                           {"closed": bool, "running": n}
+POST /quiesce  {"drain_seconds": 60, ...}  refuse, drain, give memory back
+POST /resume   {...}                       have the memory again, then serve
+GET  /state                                {"closed": bool, "running": n}
+
+What else a body may hold goes to `coldsnap_inside_vllm.engine_memory`.
 
 Bodies are bounded; anything that is not one of these is 404. Connections are closed after one
 answer, so that none is open when the process tree is dumped.
@@ -16,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
+from coldsnap_inside_vllm.engine_memory import EngineMemory
 from coldsnap_inside_vllm.gate import Gate
 
 _MAX_HEAD = 16 << 10
@@ -32,8 +35,8 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class Control:
-    def __init__(self, engine: Any, gate: Gate) -> None:
-        self._engine = engine
+    def __init__(self, memory: EngineMemory, gate: Gate) -> None:
+        self._memory = memory
         self._gate = gate
         self._lock = asyncio.Lock()
         self._routes: dict[tuple[str, str], Callable[[dict[str, Any]], Awaitable[Any]]] = {
@@ -49,16 +52,16 @@ class Control:
         )
 
     async def _quiesce(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Memory that was not given back whole is what `_resume` brings back."""
         async with self._lock:
             self._gate.closed = True
             try:
                 await self._drain(float(body.get("drain_seconds", _DRAIN_SECONDS)))
-                await self._engine.reset_prefix_cache()
-                released = await self._engine.collective_rpc("coldsnap_release")
             except BaseException:
                 self._gate.closed = False
                 raise
-        return {"quiesced": True, "kv_bytes": sum(item["kv_bytes"] for item in released)}
+            released = await self._memory.release(body)
+        return {"quiesced": True, **released}
 
     async def _drain(self, seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
@@ -68,9 +71,11 @@ class Control:
             await asyncio.sleep(0.02)
 
     async def _resume(self, body: dict[str, Any]) -> dict[str, Any]:
-        del body
-        self._gate.closed = False
-        return {"quiesced": False}
+        """Idempotent. Requests are refused until everything is back."""
+        async with self._lock:
+            answer = await self._memory.take_back(body)
+            self._gate.closed = False
+        return {"quiesced": False, **answer}
 
     async def _state(self, body: dict[str, Any]) -> dict[str, Any]:
         del body

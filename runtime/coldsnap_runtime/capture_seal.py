@@ -40,6 +40,7 @@ def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[
         "sizes": _sizes(capture, objects),
         "mapped_files": [file.to_json() for file in capture.mapped_files],
         "processes": capture.to_json()["processes"],
+        "cuda": capture.cuda,
     }
 
 

@@ -88,6 +88,12 @@ class RequestReader:
             raise self.refused(key, f"must be a list of at least {at_least} texts")
         return tuple(value)
 
+    def indices(self, key: str) -> tuple[int, ...]:
+        value = self._value.get(key) or []
+        if not isinstance(value, list) or not all(type(i) is int and i >= 0 for i in value):
+            raise self.refused(key, "must be a list of whole numbers")
+        return tuple(value)
+
     def names(self, key: str) -> tuple[str, ...]:
         values = self.strings(key)
         for value in values:

@@ -52,6 +52,8 @@ class Capture:
     processes: tuple[UnitProcess, ...]
     image_id: str = ""
     """Of a container: digest of its image's configuration."""
+    cuda: dict[str, Any] | None = None
+    """Of a unit with CUDA state: see `coldsnap_runtime.unit_cuda`."""
 
     def with_files(self, files: Iterable[MappedFile]) -> Capture:
         return replace(self, mapped_files=tuple(files))

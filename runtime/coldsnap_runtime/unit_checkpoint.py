@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.ownership import give_back_below
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
+from coldsnap_runtime.unit_cuda import suspended
 from coldsnap_runtime.unit_init import is_private
 from coldsnap_runtime.unit_processes import (
     file_uses,
@@ -60,7 +62,7 @@ def checkpoint(
     Raises:
         ColdSnapError: ``checkpoint.not-quiesced``, ``checkpoint.connections-open``,
             ``checkpoint.engine-died``, ``criu.dump-failed``, ``criu.timeout``,
-            ``file.disk-full``; what `resume` raises.
+            ``cuda.*``, ``file.disk-full``; what `resume` raises.
     """
     store = UnitStore(context.state_dir)
     record = store.live(request.unit, request.generation)
@@ -124,7 +126,9 @@ def _paused(
         _prepare(work)
         context.phase(f"dumping unit {request.unit}")
         with context.uninterrupted():
-            capture = _dump(work, request, timing)
+            control = work.paths.control
+            with suspended(work.init, work.record.root_pid, control, timing) as cuda:
+                capture = replace(_dump(work, request, timing), cuda=cuda)
     except BaseException:
         _resume_after_failure(resume)
         raise

@@ -106,6 +106,19 @@ def holders(init_pid: int, root_pid: int, kind: str) -> list[UnitProcess]:
     ]
 
 
+def mentions(maps: Path, text: str) -> bool:
+    """Whether a process has something of that name mapped; False for one that has ended."""
+    try:
+        return text.encode() in maps.read_bytes()
+    except OSError:
+        return False
+
+
+def open_paths(pid: int) -> list[str]:
+    """What the descriptors of process `pid` (on the host) lead to."""
+    return [target for _, target in _links(Path(f"/proc/{pid}/fd"))]
+
+
 def working_folder(init_pid: int, pid: int) -> str:
     return os.readlink(proc_of(init_pid) / str(pid) / "cwd")
 

@@ -138,6 +138,8 @@ class RestoreRequest:
     """New sources of captured mounts by target."""
     payloads: tuple[tuple[str, Path], ...] = ()
     """(file name, file on the host): shown read-only below /run/coldsnap/payload."""
+    devices: tuple[int, ...] = ()
+    """GPU of this host for each captured one, in order; empty chooses."""
     verify: str = "record"
     deadline: float = 120.0
     """Seconds for CRIU; a restore that takes longer is killed."""
@@ -155,6 +157,7 @@ class RestoreRequest:
             ports=tuple(_port(item) for item in reader.objects("ports")),
             mounts=tuple(_mount(item) for item in reader.objects("mounts")),
             payloads=payloads,
+            devices=reader.indices("devices"),
             verify=reader.choice("verify", ("record", "full")),
         )
         _require_unique(request.ports, reader)

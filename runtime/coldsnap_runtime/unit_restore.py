@@ -12,6 +12,9 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, fileset
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
+from coldsnap_runtime.cuda_checkpoint import CudaSquad, Pairs
+from coldsnap_runtime.gpu_admission import admit_gpus
+from coldsnap_runtime.gpus import read_gpus
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, check
 from coldsnap_runtime.namespaces import root_of
@@ -19,6 +22,7 @@ from coldsnap_runtime.ownership import give_back_unit
 from coldsnap_runtime.restore_checks import check_container, check_image, check_pids
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
+from coldsnap_runtime.unit_cuda import bring_back
 from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
 from coldsnap_runtime.unit_init import INSIDE_LOG, INSIDE_PAYLOAD, UnitMount
 from coldsnap_runtime.unit_placement import launch_here, mount_of, placed
@@ -42,7 +46,7 @@ def restore(
 
     Raises:
         ColdSnapError: ``image.incomplete``, ``image.damaged``, ``image.file-set-damaged``,
-            ``restore.library-changed``, ``unit.start-failed``,
+            ``restore.library-changed``, ``gpu.*``, ``unit.start-failed``, ``cuda.*``,
             ``criu.restore-failed``, ``criu.timeout``, ``file.disk-full``. Nothing of the
             generation is left then.
     """
@@ -74,6 +78,7 @@ class _Restore:
         # The root's own program is part of the image: it must be the captured one.
         self._installation = replace(installation, unit=program)
         self._started: Started | None = None
+        self._gpu_pairs: Pairs = ()
 
     def run(self) -> UnitRecord:
         with self._timing.span("check"):
@@ -90,8 +95,7 @@ class _Restore:
                 record = self._store.update(record, init=init, container=self._started.container)
             with self._timing.span("shm"):
                 self._put_back_inside(root_of(init.pid))
-            with self._timing.span("criu-restore"):
-                self._run_criu(init, paths, outputs)
+            self._bring_back_processes(init, paths, outputs)
             return self._store.update(record, state="restored", since=time.time())
         except BaseException as error:
             self._keep_log(paths, error)
@@ -110,6 +114,9 @@ class _Restore:
         check_image(self._capture, self._request.image)
         check_pids(self._capture)
         check_container(self._capture, self._spec)
+        if self._capture.cuda:
+            devices = self._request.devices
+            self._gpu_pairs = admit_gpus(self._capture.cuda, read_gpus(), devices)
         cache = DigestCache(Path(self._context.path("library-digests.json")))
         is_full = self._request.verify == "full"
         files = [file for file in self._capture.mapped_files if self._is_of_host(file.path)]
@@ -201,6 +208,18 @@ class _Restore:
     def _put_back(self, record: FileSetRecord, folder: Path) -> None:
         files = self._request.image / "files"
         fileset.put_back(folder, files / f"{record.name}.json", files / f"{record.name}.data")
+
+    def _bring_back_processes(
+        self, init: ProcessRef, paths: GenerationPaths, outputs: list[MappedFile]
+    ) -> None:
+        """CRIU, then the driver; its library starts while CRIU works."""
+        cuda = self._capture.cuda
+        with CudaSquad(len(cuda["processes"]) if cuda else 0) as squad:
+            with self._timing.span("criu-restore"):
+                self._run_criu(init, paths, outputs)
+            if cuda:
+                with self._timing.span("cuda-restore"):
+                    bring_back(squad, init, cuda, self._gpu_pairs, self._timing)
 
     def _run_criu(
         self, init: ProcessRef, paths: GenerationPaths, outputs: list[MappedFile]

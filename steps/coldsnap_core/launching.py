@@ -7,6 +7,7 @@ from typing import Any
 
 from coldsnap.artifact.canonical import digest
 from coldsnap.sdk import ColdSnapError, Engine, Model, StepContext, Unit
+from coldsnap_core.drivers import driver_of
 from coldsnap_core.target import host_of, place
 
 
@@ -34,7 +35,7 @@ def model_of(ctx: StepContext) -> Model:
 def launch_body(ctx: StepContext) -> dict[str, Any]:
     """Request of ``unit.launch`` without what differs per run; JSON values only."""
     engine, unit, model = engine_of(ctx), unit_of(ctx), model_of(ctx)
-    host_vars = {**host_of(ctx).vars, **place(ctx)}
+    host_vars = {**host_of(ctx).vars, **place(ctx), "snapshot_driver": driver_of(ctx)}
     launch = engine.launch(unit, model, host_vars)
     return {
         "engine": engine.name,

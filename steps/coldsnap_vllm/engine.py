@@ -1,7 +1,8 @@
 """vLLM, told as data: how it starts, holds still, serves on and is asked.
 
 On CPU (driver ``criu``) the weights stay in the process image and KV is dropped by the worker
-extension of coldsnap_inside_vllm; its control port, on loopback inside the unit, carries the calls.
+extension of coldsnap_inside_vllm. On a GPU (``c580``) vLLM's sleep mode discards both before the
+dump. The control port, on loopback inside the unit, carries the calls.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CONTROL_PORT = 8901
 CACHES = "/var/cache/coldsnap/runtime"
 """Inside the unit: compiler caches, which the processes map and the capsule keeps."""
 
-_OWN_OPTIONS = ("--worker-extension-cls", "--host", "--port")
+_OWN_OPTIONS = ("--worker-extension-cls", "--middleware", "--host", "--port")
 _ENVIRONMENT = {
     "COLDSNAP_CONTROL_PORT": str(CONTROL_PORT),
     "DO_NOT_TRACK": "1",
@@ -27,9 +28,16 @@ _ENVIRONMENT = {
     "TORCHINDUCTOR_CACHE_DIR": f"{CACHES}/torchinductor",
     "TRITON_CACHE_DIR": f"{CACHES}/triton",
     "VLLM_CACHE_ROOT": f"{CACHES}/vllm",
+    # The address that vLLM's processes meet at must be there after a restore too.
+    "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_PLUGINS": "coldsnap",
 }
+_GPU_ENVIRONMENT = {
+    # NCCL's watchdog would count the time in the image as a hang.
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+}
+_CUDA_DRIVERS = frozenset({"c580", "n610"})
+_DRAIN_SECONDS = 60
 
 
 class VllmEngine:
@@ -54,13 +62,17 @@ class VllmEngine:
                 )
         served = unit.ports[0]
         host = "127.0.0.1" if unit.network == "private" else served.host
+        on_gpu = host_vars.get("snapshot_driver") in _CUDA_DRIVERS
+        sleep = ("--enable-sleep-mode",) if on_gpu and "--enable-sleep-mode" not in command else ()
         return Launch(
             argv=(
                 *command,
                 *("--host", host, "--port", str(served.inner)),
+                *("--middleware", "coldsnap_inside_vllm.middleware.ColdSnapGate"),
                 *("--worker-extension-cls", "coldsnap_inside_vllm.worker.ColdSnapWorker"),
+                *sleep,
             ),
-            env=_ENVIRONMENT,
+            env=_ENVIRONMENT | (_GPU_ENVIRONMENT if on_gpu else {}),
             inside=("coldsnap_inside_vllm",),
             caches=(CACHES,),
         )
@@ -69,26 +81,33 @@ class VllmEngine:
         return HttpCall("GET", "/health", timeout=5.0, port=unit.ports[0].name)
 
     def quiesce(self) -> tuple[HttpCall, ...]:
-        return (_control("POST", "/quiesce", {"drain_seconds": 60}, timeout=120.0),)
+        body = {"drain_seconds": _DRAIN_SECONDS, "dir": "{dir}"}
+        return (_control("/quiesce", body, timeout=600.0),)
 
     def resume(self) -> tuple[HttpCall, ...]:
-        return (_control("POST", "/resume", {}, timeout=30.0),)
+        return (_take_back(),)
 
     def hydrate(self) -> tuple[HttpCall, ...]:
-        return (_control("POST", "/resume", {}, timeout=30.0),)
+        return (_take_back(),)
 
     def sleep(self) -> tuple[HttpCall, ...]:
-        return (_control("POST", "/quiesce", {"drain_seconds": 60}, timeout=120.0),)
+        body = {"drain_seconds": _DRAIN_SECONDS, "level": 1}
+        return (_control("/quiesce", body, timeout=600.0),)
 
     def wake(self) -> tuple[HttpCall, ...]:
-        return (_control("POST", "/resume", {}, timeout=30.0),)
+        return (_take_back(),)
 
     def acceptance(self, model: Model) -> Acceptance:
         return Acceptance(body={"model": model.id, "ignore_eos": True})
 
 
-def _control(method: str, path: str, body: Any, timeout: float) -> HttpCall:
-    return HttpCall(method, path, body, timeout=timeout, port=str(CONTROL_PORT))
+def _take_back() -> HttpCall:
+    body = {"payload": "{payload}", "index": "{index}"}
+    return _control("/resume", body, timeout=600.0)
+
+
+def _control(path: str, body: Any, timeout: float) -> HttpCall:
+    return HttpCall("POST", path, body, timeout=timeout, port=str(CONTROL_PORT))
 
 
 def _default_command(unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from coldsnap_core.captures import (
 )
 from coldsnap_core.launch.spec import LaunchSpec
 from coldsnap_core.launching import launch_body, launch_sha256
-from coldsnap_core.target import command
+from coldsnap_core.target import command, place
 from coldsnap_core.units import Generation, live, observe_unit, status_question
 
 
@@ -69,6 +69,7 @@ class Launch(Step[LaunchSpec]):
         del change
         body = launch_body(ctx)
         body["ready"]["retry_seconds"] = spec.ready_timeout
+        body["criu"] = f"{place(ctx)['pack']}/criu/criu"
         digests = {"launch_sha256": launch_sha256(body), "request_sha256": request_sha256(ctx)}
         return command(ctx, "unit.launch", {**body, **digests, "expose": spec.expose})
 

@@ -72,6 +72,7 @@ class Probe(Step[ProbeSpec]):
 
 
 def _needed(spec: ProbeSpec, ctx: StepContext) -> list[str]:
+    """Of a plan that leaves the driver open, what every one needs: `driver_of` asks for more."""
     driver = "criu" if ctx.plan.driver == "auto" else ctx.plan.driver
     return [*spec.require, f"driver.{driver}"]
 

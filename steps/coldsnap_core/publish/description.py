@@ -14,6 +14,7 @@ from coldsnap.artifact.descriptor import complete
 from coldsnap.artifact.drivers import DRIVERS
 from coldsnap.sdk import ColdSnapError, StepContext
 from coldsnap_core.captures import request_sha256
+from coldsnap_core.drivers import driver_of
 from coldsnap_core.launching import launch_body, model_of, unit_of
 from coldsnap_core.publish.spec import PublishSpec
 
@@ -24,17 +25,17 @@ def describe(spec: PublishSpec, ctx: StepContext) -> dict[str, Any]:
     """The descriptor of one unit's capture, checked, as JSON.
 
     Raises:
-        ColdSnapError: ``publish.driver-unsupported``, ``artifact.invalid``.
+        ColdSnapError: ``publish.driver-differs``, ``driver.*``, ``artifact.invalid``.
     """
     capture = spec.capture or {}
-    driver = _driver(ctx)
+    driver = _driver(capture, ctx)
     draft = {
         "capture_id": str(capture.get("capture_id") or f"{spec.name}.{ctx.run}"),
         "request_sha256": request_sha256(ctx),
         "snapshot_driver": encode(DRIVERS[driver]),
         "requires": {"features": [{"id": i} for i in DRIVERS[driver].base_requirements]},
         "launch": _launch(ctx),
-        "compatibility": _compatibility(spec, ctx),
+        "compatibility": _compatibility(spec, capture, ctx),
         "capsule": {"objects": list(capture.get("objects") or [])},
         "weights": _weights(capture, driver, ctx),
         "acceptance": {
@@ -47,16 +48,23 @@ def describe(spec: PublishSpec, ctx: StepContext) -> dict[str, Any]:
     return described
 
 
-def _driver(ctx: StepContext) -> str:
-    name = "criu" if ctx.plan.driver == "auto" else ctx.plan.driver
-    if name != "criu":
+def _driver(capture: Mapping[str, Any], ctx: StepContext) -> str:
+    """What was captured decides: a tree with CUDA state is never one of `criu`.
+
+    Raises:
+        ColdSnapError: ``publish.driver-differs``.
+    """
+    captured = str((capture.get("cuda") or {}).get("snapshot_driver") or "criu")
+    wanted = driver_of(ctx)
+    if captured != wanted:
         raise ColdSnapError(
-            "publish.driver-unsupported",
-            f"snapshot driver {name} cannot be captured by these steps",
+            "publish.driver-differs",
+            f"the plan says driver {wanted}, and the unit was captured with {captured}",
             ctx.where,
-            remedy="set driver: criu",
+            cause="the unit has no CUDA state" if captured == "criu" else "the unit uses a GPU",
+            remedy=f"write driver: {captured}",
         )
-    return name
+    return captured
 
 
 def _launch(ctx: StepContext) -> dict[str, Any]:
@@ -102,17 +110,31 @@ def _identity(spec: PublishSpec) -> Mapping[str, Any]:
     return identity
 
 
-def _compatibility(spec: PublishSpec, ctx: StepContext) -> dict[str, Any]:
+def _compatibility(
+    spec: PublishSpec, capture: Mapping[str, Any], ctx: StepContext
+) -> dict[str, Any]:
     identity = _identity(spec)
-    return {
-        "units": [
-            {
-                "unit": unit_of(ctx).id,
-                "architecture": str(identity.get("architecture") or ""),
-                "kernel": str(identity.get("kernel") or ""),
-            }
-        ]
+    cuda = capture.get("cuda") or {}
+    unit: dict[str, Any] = {
+        "unit": unit_of(ctx).id,
+        "architecture": str(identity.get("architecture") or ""),
+        "kernel": str(identity.get("kernel") or ""),
     }
+    if cuda:
+        floor = DRIVERS[str(cuda["snapshot_driver"])].minimum_nvidia_driver_major
+        unit |= {
+            "nvidia_driver_captured": str(cuda.get("nvidia_driver") or ""),
+            "nvidia_driver_min": str(floor),
+            "devices": [
+                {
+                    "slot": slot,
+                    "gpu_name": gpu["name"],
+                    "compute_capability": gpu["compute_capability"],
+                }
+                for slot, gpu in enumerate(cuda.get("gpus") or ())
+            ],
+        }
+    return {"units": [unit]}
 
 
 def _weights(capture: Mapping[str, Any], driver: str, ctx: StepContext) -> dict[str, Any]:
@@ -138,4 +160,5 @@ def _extensions(spec: PublishSpec, capture: Mapping[str, Any]) -> dict[str, Any]
         "sizes": capture.get("sizes") or {},
         "processes": capture.get("processes") or [],
         "mapped_files": capture.get("mapped_files") or [],
+        "notes": {"cuda": dict(capture["cuda"])} if capture.get("cuda") else {},
     }

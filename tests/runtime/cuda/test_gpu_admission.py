@@ -1,0 +1,76 @@
+"""What is asked of a host's GPUs before a unit is restored there."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime.gpu_admission import admit_gpus
+from coldsnap_runtime.gpus import read_gpus
+
+GIB = 1 << 30
+
+
+def captured(driver, **more):
+    driver.gpu(0)
+    gpus = [gpu.identity() for gpu in read_gpus().found]
+    return {"gpus": gpus, "process_bytes": GIB, "engine_bytes": 80 * GIB, **more}
+
+
+def refusal(cuda, devices=()) -> ColdSnapError:
+    with pytest.raises(ColdSnapError) as caught:
+        admit_gpus(cuda, read_gpus(), devices)
+    return caught.value
+
+
+def test_same_gpu_needs_no_map(driver):
+    assert admit_gpus(captured(driver), read_gpus()) == ()
+
+
+def test_another_gpu_of_the_model_is_mapped(driver):
+    cuda = captured(driver)
+    driver.gpu(1)
+    (pair,) = admit_gpus(cuda, read_gpus(), (1,))
+    assert pair == (read_gpus().found[0].uuid, read_gpus().found[1].uuid)
+
+
+def test_captured_elsewhere_takes_the_roomiest_of_the_model(driver):
+    cuda = captured(driver)
+    cuda["gpus"][0]["uuid"] = "GPU-" + "f" * 32
+    driver.gpu(0, free=81 * GIB)
+    driver.gpu(1, free=139 * GIB)
+    assert admit_gpus(cuda, read_gpus())[0][1] == read_gpus().found[1].uuid
+
+
+def test_other_model(driver):
+    cuda = captured(driver)
+    driver.gpu(0, name="NVIDIA H100")
+    assert refusal(cuda).code == "gpu.model-differs"
+
+
+def test_other_capability(driver):
+    cuda = captured(driver)
+    driver.gpu(0, name="NVIDIA B200", major=10)
+    assert refusal(cuda).code == "gpu.capability-differs"
+
+
+def test_memory_that_another_holds(driver):
+    cuda = captured(driver)
+    driver.gpu(0, free=20 * GIB, holder=4711)
+    error = refusal(cuda)
+    assert error.code == "gpu.memory-short"
+    assert any("4711" in line for line in error.details)
+
+
+def test_too_old_and_no_driver(driver):
+    cuda = captured(driver)
+    (driver.folder / "driver").write_text("570.10")
+    assert refusal(cuda).code == "gpu.driver-too-old"
+    (driver.folder / "driver").unlink()
+    assert refusal(cuda).code == "gpu.driver-missing"
+
+
+def test_no_such_device(driver):
+    cuda = captured(driver)
+    assert refusal(cuda, (3,)).code == "gpu.missing"
+    assert refusal(cuda, (0, 0)).code == "gpu.missing"
