@@ -29,6 +29,7 @@ class Accept(Step[AcceptSpec]):
     outputs: ClassVar = {
         "answers": "text, tokens and log-probabilities per prompt",
         "first_token_seconds": "from the start of the launch or restore to the first token",
+        "launch_to_first_token_seconds": "the same, null unless it was a cold start",
         "same": "whether the answers equal the capture's; null when recorded",
         "timing": "spans",
     }
@@ -79,7 +80,7 @@ class Accept(Step[AcceptSpec]):
         result = command(ctx, "unit.accept", request)
         return {
             "answers": result.get("answers", []),
-            "first_token_seconds": result.get("first_token_seconds"),
+            **_first_token(result),
             "same": None if expected is None else bool(result.get("accepted")),
             "timing": result.get("timing"),
         }
@@ -96,10 +97,19 @@ class Accept(Step[AcceptSpec]):
         done = {} if captured(seen) else detail(seen, spec.generation, "accepted")
         return {
             "answers": done.get("answers", []),
-            "first_token_seconds": done.get("first_token_seconds"),
+            **_first_token(done),
             "same": True if done.get("compared") else None,
             "timing": done.get("timing"),
         }
+
+
+def _first_token(result: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = result.get("first_token_seconds")
+    is_cold = result.get("first_token_from") == "launch"
+    return {
+        "first_token_seconds": seconds,
+        "launch_to_first_token_seconds": seconds if is_cold else None,
+    }
 
 
 def _prompts(spec: AcceptSpec, expected: Sequence[Mapping[str, Any]] | None) -> list[str]:

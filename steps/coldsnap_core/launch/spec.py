@@ -12,3 +12,5 @@ class LaunchSpec(Spec):
     """How long the engine may take to become ready."""
     unless_captured: bool = False
     """Do nothing when the store holds a capture of this plan's request already."""
+    replace: bool = False
+    """Take the place of a live generation that another launch started; it is stopped afterwards."""

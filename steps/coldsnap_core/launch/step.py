@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from coldsnap.sdk import (
     Action,
     Change,
+    ColdSnapError,
     FactRequest,
     Outputs,
     Row,
@@ -51,18 +52,16 @@ class Launch(Step[LaunchSpec]):
         return seen
 
     def diff(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> Change:
-        del ctx
         running = _running(seen)
         if running is not None:
             return unchanged(f"generation {running.number} serves")
         if captured(seen):
             return unchanged(f"captured already as {short(captured(seen))}")
-        others = [generation for generation in live(seen) if generation.exposed]
+        others = live(seen)
+        if others and not spec.replace:
+            raise _busy(others[0], ctx)
         rows = [Row(Action.CREATE, "process tree", "cold start")]
-        if others and spec.expose:
-            rows.append(
-                Row(Action.CHANGE, "ports", f"taken over from generation {others[0].number}")
-            )
+        rows += [Row(Action.STOP, "unit", f"generation {g.number}, {g.state}") for g in others]
         return Change(Action.CREATE, "start the engine", tuple(rows))
 
     def apply(self, spec: LaunchSpec, change: Change, ctx: StepContext) -> Outputs:
@@ -71,7 +70,12 @@ class Launch(Step[LaunchSpec]):
         body["ready"]["retry_seconds"] = spec.ready_timeout
         body["criu"] = f"{place(ctx)['pack']}/criu/criu"
         digests = {"launch_sha256": launch_sha256(body), "request_sha256": request_sha256(ctx)}
-        return command(ctx, "unit.launch", {**body, **digests, "expose": spec.expose})
+        result = command(ctx, "unit.launch", {**body, **digests, "expose": spec.expose})
+        for generation in live(observe_unit(ctx)) if spec.replace else ():
+            if generation.number != result.get("generation"):
+                request = {"generation": generation.number, "grace": 20}
+                command(ctx, "unit.stop", request, phase=f"stop.{generation.number}")
+        return result
 
     def recover(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> None:
         """Stop every generation that was not there before."""
@@ -93,4 +97,16 @@ def _running(seen: Seen) -> Generation | None:
     return next(
         (g for g in live(seen) if g.launch_sha256 == wanted and g.state in {"serving", "quiesced"}),
         None,
+    )
+
+
+def _busy(other: Generation, ctx: StepContext) -> ColdSnapError:
+    origin = f"artifact {short(other.artifact)}" if other.artifact else "another launch"
+    return ColdSnapError(
+        "launch.unit-busy",
+        f"generation {other.number} of the unit is {other.state}, from {origin}",
+        ctx.where,
+        details=("its command, environment or model differs from this plan's",),
+        remedy="give the new engine another unit id, stop that one (plans/evict.yaml), "
+        "or set replace: true",
     )
