@@ -75,9 +75,13 @@ class JobRun:
             _unlink(self.job.path("reserve"))
             self._store(line)
         _unlink(self.job.path("reserve"))
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ColdSnapError):
             state_dir = os.path.dirname(os.path.dirname(self.job.folder))
             give_back_state(state_dir, self.job.identity)
+            if str(self._record.get("verb", "")).startswith("unit."):
+                from coldsnap_runtime.tidy import tidy  # noqa: PLC0415 - most jobs need none of it
+
+                tidy(state_dir)
         return 0 if line.get("ok") is True else 1
 
     def _store(self, line: dict[str, Any]) -> None:
