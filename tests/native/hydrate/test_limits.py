@@ -1,0 +1,113 @@
+"""Leaks, data races, hostile tables, memory: under the sanitizers, over many rounds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).parents[3] / "native"
+CORPUS = NATIVE / "hydrate" / "tests" / "corpus"
+CLANG = ("-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_BUILD_TYPE=Debug")
+
+
+def build(folder: Path, *options: str, targets: tuple[str, ...]) -> Path:
+    if shutil.which("clang++") is None or shutil.which("cmake") is None:
+        pytest.skip("needs clang and cmake")
+    for command in (
+        ["cmake", "-S", str(NATIVE), "-B", str(folder), *CLANG, *options],
+        ["cmake", "--build", str(folder), "--parallel", "2", "--target", *targets],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "hydrate"
+
+
+@pytest.fixture(scope="module", params=["address,undefined", "thread"])
+def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sanitized")
+    return build(
+        folder,
+        f"-DCOLDSNAP_SANITIZE={request.param}",
+        targets=("coldsnap_hydrate_cycles", "coldsnap_fake_cuda"),
+    )
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_a_thousand_cycles_leave_nothing(sanitized: Path, tmp_path: Path, place: str) -> None:
+    driver = [str(sanitized / "libcoldsnap_fake_cuda.so")] if place == "device" else []
+    done = subprocess.run(
+        [str(sanitized / "coldsnap_hydrate_cycles"), "1000", str(tmp_path), *driver],
+        capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_table_breaks_it(tmp_path: Path) -> None:
+    folder = build(
+        tmp_path / "build",
+        "-DCOLDSNAP_SANITIZE=address,undefined",
+        "-DCOLDSNAP_FUZZ=ON",
+        targets=("coldsnap_hydrate_fuzz",),
+    )
+    found = tmp_path / "found"
+    found.mkdir()
+    seconds = os.environ.get("COLDSNAP_FUZZ_SECONDS", "10")
+    done = subprocess.run(
+        [
+            str(folder / "coldsnap_hydrate_fuzz"), str(found), str(CORPUS),
+            f"-max_total_time={seconds}", "-rss_limit_mb=1500",
+            f"-artifact_prefix={tmp_path}/",
+        ],
+        capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Done" in done.stderr
+
+
+MEASURE = """
+import resource, sys
+from coldsnap_runtime.hydrate import Library, Session
+from coldsnap_runtime.hydrate.session import Transfer
+from coldsnap_runtime.hydrate.structures import Algorithm, Io, Place
+library = Library(sys.argv[1])
+size, driver = int(sys.argv[3]), sys.argv[4]
+session = Session(library, Place.NOWHERE if driver == "-" else Place.CUDA, io=Io[sys.argv[5]],
+                  cuda_library=driver)
+extents = [(i << 30, 1 << 30, (1 << 40) + (i << 30)) for i in range(size >> 30)]
+from threading import Timer
+stop = __import__("coldsnap_runtime.hydrate.session", fromlist=["Cancel"]).Cancel()
+Timer(float(sys.argv[6]), stop.set).start()
+try:
+    session.read(Transfer(sys.argv[2], size, extents, 4 << 20, Algorithm.UNVERIFIED, cancel=stop,
+                          check_padding=True))
+except Exception as error:
+    print(error, file=sys.stderr)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.parametrize("io", ["BUFFERED", "DIRECT"])
+def test_memory_stays_bounded_for_a_sparse_pack_of_100_gib(
+    built: Path, tmp_path: Path, io: str
+) -> None:
+    """Its first seconds: the ring is full by then, and nothing else grows with what was read."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(100 << 30)
+    root = NATIVE.parent
+    done = subprocess.run(
+        [
+            sys.executable, "-c", MEASURE, str(built / "libcoldsnap_hydrate.so"), str(path),
+            str(100 << 30), "-", io, os.environ.get("COLDSNAP_SPARSE_SECONDS", "6"),
+        ],
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'runtime'}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    ring = 8 * 3 * (2 << 20)
+    assert int(done.stdout) < ring + (200 << 20)
