@@ -63,8 +63,8 @@ app = typer.Typer(
     epilog=(
         "\b\nExamples:\n"
         "  coldsnap doctor\n"
-        "  coldsnap plan diff plans/reference/capture.yaml\n"
-        "  coldsnap plan apply plans/reference/capture.yaml --yes\n"
+        "  coldsnap plan diff plans/reference/capture.yaml --var model=model\n"
+        "  coldsnap plan apply plans/reference/capture.yaml --var model=model --yes\n"
         "  coldsnap runs report RUN --html report.html"
     ),
     add_completion=False,

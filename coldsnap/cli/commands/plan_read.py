@@ -22,8 +22,8 @@ class GraphFormat(StrEnum):
     app,
     variables=True,
     examples="""
-        coldsnap plan validate plans/reference/capture.yaml
-        coldsnap plan validate plans/*.yaml --json
+        coldsnap plan validate plans/reference/capture.yaml --var model=model
+        coldsnap plan validate plans/evict.yaml --var unit=engine --json
     """,
 )
 def validate(
@@ -58,8 +58,8 @@ def validate(
     app,
     variables=True,
     examples="""
-        coldsnap plan show plans/reference/capture.yaml
-        coldsnap plan show plans/reference/capture.yaml --expanded
+        coldsnap plan show plans/reference/capture.yaml --var model=model
+        coldsnap plan show plans/reference/capture.yaml --var model=model --expanded
     """,
 )
 def show(
@@ -81,9 +81,9 @@ def show(
     app,
     variables=True,
     examples="""
-        coldsnap plan graph plans/reference/capture.yaml
-        coldsnap plan graph plans/reference/capture.yaml --format mermaid
-        coldsnap plan graph plans/reference/capture.yaml --format svg --out plan.svg
+        coldsnap plan graph plans/reference/capture.yaml --var model=model
+        coldsnap plan graph plans/reference/capture.yaml --var model=model --format mermaid
+        coldsnap plan graph plans/reference/capture.yaml --var model=model --format svg --out plan.svg
     """,
 )
 def graph(

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     fleet=True,
     variables=True,
     examples="""
-        coldsnap plan diff plans/reference/capture.yaml
-        coldsnap plan diff plans/restore.yaml -i inventories/prod.yaml --out restore.plan
-        coldsnap plan diff plans/restore.yaml --detailed-exitcode
+        coldsnap plan diff plans/reference/capture.yaml --var model=model
+        coldsnap plan diff plans/reference/restore.yaml --var model=model -i inventories/prod.yaml --out restore.plan
+        coldsnap plan diff plans/reference/restore.yaml --var model=model --detailed-exitcode
     """,
 )
 def diff(
@@ -74,8 +74,8 @@ def diff(
     fleet=True,
     variables=True,
     examples="""
-        coldsnap plan apply plans/reference/capture.yaml
-        coldsnap plan apply plans/reference/capture.yaml -i inventories/prod.yaml --yes
+        coldsnap plan apply plans/reference/capture.yaml --var model=model
+        coldsnap plan apply plans/reference/capture.yaml --var model=model -i inventories/prod.yaml --yes
         coldsnap plan apply restore.plan
     """,
 )
