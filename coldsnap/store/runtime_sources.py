@@ -19,6 +19,8 @@ from coldsnap.store.criu_bundle import build_bundle, bundle_binary, cached_bundl
 INSIDE_GROUP = "coldsnap.inside"
 """Entry points of engine packs from elsewhere: value = package that runs inside their engine."""
 
+HYDRATE_LIBRARY = "libcoldsnap_hydrate.so"
+
 _SKIPPED = ("compiler", "pyext", "testdata", "testing")
 
 
@@ -46,6 +48,7 @@ def collect_sources(scratch: Path) -> tuple[list[Source], dict[str, str]]:
         *_artifact("coldsnap"),
         *_artifact("inside/coldsnap"),
         *_inside(),
+        *_hydration(),
         *_native(),
         *_criu(criu, scratch),
         *_pycriu(criu),
@@ -118,6 +121,19 @@ def _is_package(path: Path) -> bool:
 
 def _metadata(name: str) -> bytes:
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {coldsnap.__version__}\n".encode()
+
+
+def _hydration() -> Iterator[Source]:
+    """What moves model bytes, for the target and inside engines; less of it without the library."""
+    folder = _package_folder("coldsnap_runtime")
+    yield Source("inside/coldsnap_runtime/__init__.py", folder / "__init__.py")
+    yield from _files(folder / "hydrate", "inside/coldsnap_runtime/hydrate")
+    native = _native_folder()
+    for library in (native / HYDRATE_LIBRARY, native / "hydrate" / HYDRATE_LIBRARY):
+        if library.is_file():
+            yield Source(f"bin/{HYDRATE_LIBRARY}", library)
+            yield Source(f"inside/bin/{HYDRATE_LIBRARY}", library)
+            return
 
 
 def _native() -> Iterator[Source]:

@@ -1,9 +1,15 @@
-"""The payload: the weights as a pack, written while serving, read back verified."""
+"""The payload: the weights as a pack, written while serving, read back verified.
+
+Both are done by libcoldsnap_hydrate where the runtime pack has it, which is loaded for that time
+only: an engine that is captured has it not mapped. Otherwise they are done here, slower.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +17,14 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import open_regular
 from coldsnap.artifact.pack import PackReader, open_pack, write_pack_as
 from coldsnap_reference_engine.weights import Extent, Weights
+from coldsnap_runtime.hydrate import (
+    Options,
+    Session,
+    Source,
+    hydrate_pack,
+    load_library,
+)
+from coldsnap_runtime.hydrate import write_pack_as as write_natively
 
 PACK = "payload.pack"
 INDEX = "payload.index.json"
@@ -31,9 +45,20 @@ def export(weights: Weights, folder: Path, plan_digest: str) -> Written:
     Raises:
         ColdSnapError: what `write_pack_as` raises.
     """
-    pack = write_pack_as(
-        folder / PACK, folder / INDEX, weights.sources(), attributes={"plan": plan_digest}
-    )
+    attributes = {"plan": plan_digest}
+    with _session() as session:
+        if session is None:
+            pack = write_pack_as(
+                folder / PACK, folder / INDEX, weights.sources(), attributes=attributes
+            )
+        else:
+            # The digests that the writer in Python makes: which of them wrote it must not show.
+            options = Options(algorithm="sha256", attributes=attributes)
+            sources = [
+                Source(source.id, source.length, address, source.attributes or {})
+                for source, address in zip(weights.sources(), weights.addresses(), strict=True)
+            ]
+            pack = write_natively(session, folder / PACK, folder / INDEX, sources, options)
     return Written(pack.sha256, pack.bytes, pack.index_sha256)
 
 
@@ -45,34 +70,56 @@ def fill(weights: Weights, body: Path, index: Path, expected: Written | None, th
         body: the pack.
         index: its index.
         expected: the pack that this engine wrote; None takes any whose extents fit.
-        threads: how many read and check at once.
+        threads: how many read and check at once where that is done in Python.
 
     Raises:
         ColdSnapError: what `open_pack` and its `read_into` raise, ``payload.other-extents``.
     """
-    with _open(weights, body, index, expected) as pack:
-        # Largest first, so that no thread is left with a long one at the end.
-        queue = sorted(weights.extents, key=lambda extent: extent.length)
-        errors: list[Exception] = []
-
-        def work() -> None:
-            while queue and not errors:
-                try:
-                    extent = queue.pop()
-                    pack.read_into(extent.id, weights.bytes_of(extent))
-                except IndexError:
-                    return
-                except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
-                    errors.append(error)
-
-        workers = [threading.Thread(target=work) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if errors:
-            raise errors[0]
+    with _open(weights, body, index, expected) as pack, _session() as session:
+        if session is None:
+            _fill_by_threads(weights, pack, threads)
+        else:
+            ids = (extent.id for extent in weights.extents)
+            hydrate_pack(session, pack, dict(zip(ids, weights.addresses(), strict=True)))
         return pack.index.body.bytes
+
+
+@contextmanager
+def _session() -> Iterator[Session | None]:
+    """A session of the library, which is unmapped afterwards; None where there is none."""
+    library = load_library()
+    if library is None:
+        yield None
+        return
+    try:
+        with Session(library) as session:
+            yield session
+    finally:
+        library.unload()
+
+
+def _fill_by_threads(weights: Weights, pack: PackReader, threads: int) -> None:
+    # Largest last, so that it is taken first and no thread is left with a long one at the end.
+    queue = sorted(weights.extents, key=lambda extent: extent.length)
+    errors: list[Exception] = []
+
+    def work() -> None:
+        while queue and not errors:
+            try:
+                extent = queue.pop()
+                pack.read_into(extent.id, weights.bytes_of(extent))
+            except IndexError:
+                return
+            except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
+                errors.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if errors:
+        raise errors[0]
 
 
 def map_pack(

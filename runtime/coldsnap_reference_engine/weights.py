@@ -118,6 +118,10 @@ class Weights:
     def bytes_of(self, extent: Extent) -> npt.NDArray[np.uint8]:
         return self.region.array(extent.offset, (extent.length,), np.uint8)
 
+    def addresses(self) -> list[int]:
+        """Where each extent's bytes lie, in the order of `extents`."""
+        return [self.region.address + extent.offset for extent in self.extents]
+
     def layout_of(self, extent: Extent) -> Layout:
         return self.layouts[extent.kind] if extent.kind else ROWS
 

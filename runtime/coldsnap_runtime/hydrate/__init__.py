@@ -12,10 +12,11 @@ from coldsnap_runtime.hydrate.library import Library, load_library
 from coldsnap_runtime.hydrate.packs import Report, hydrate_pack, verify_pack
 from coldsnap_runtime.hydrate.region import Region, graph_memory
 from coldsnap_runtime.hydrate.session import Session
-from coldsnap_runtime.hydrate.writing import Source, write_pack
+from coldsnap_runtime.hydrate.writing import Options, Source, write_pack, write_pack_as
 
 __all__ = [
     "Library",
+    "Options",
     "Region",
     "Report",
     "Session",
@@ -25,4 +26,5 @@ __all__ = [
     "load_library",
     "verify_pack",
     "write_pack",
+    "write_pack_as",
 ]

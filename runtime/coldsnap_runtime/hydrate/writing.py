@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -45,6 +45,23 @@ class Source:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Options:
+    """How a pack is written."""
+
+    chunk_bytes: int = CHUNK_BYTES
+    """Multiple of 4096."""
+    algorithm: Literal["sha256", "blake3"] = "blake3"
+    """Of the chunk digests."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Up to 32 texts kept in the index."""
+    seconds: float = 0
+    """Deadline; 0: none."""
+    cancel: Cancel | None = None
+    progress: Progress | None = None
+    """Gets bytes done and in all."""
+
+
 def write_pack(
     session: Session,
     directory: str | os.PathLike[str],
@@ -76,6 +93,38 @@ def write_pack(
     """
     folder = Path(directory) / "sha256"
     folder.mkdir(parents=True, exist_ok=True)
+
+    def name(index: PackIndex) -> Names:
+        digits = index.body.sha256.removeprefix("sha256:")
+        return folder / f"{digits}.pack", folder / f"{digits}.index.json"
+
+    options = Options(chunk_bytes, algorithm, attributes or {}, seconds, cancel, progress)
+    return _write_named(session, folder, name, sources, options)
+
+
+def write_pack_as(
+    session: Session,
+    body: str | os.PathLike[str],
+    index: str | os.PathLike[str],
+    sources: Sequence[Source],
+    options: Options | None = None,
+) -> PackRef:
+    """Write a pack under given names; what stood there is replaced only by a whole pack.
+
+    Raises:
+        ColdSnapError: as `write_pack`.
+    """
+    paths = Path(body), Path(index)
+    return _write_named(session, paths[0].parent, lambda _: paths, sources, options or Options())
+
+
+def _write_named(
+    session: Session,
+    folder: Path,
+    name: Callable[[PackIndex], Names],
+    sources: Sequence[Source],
+    options: Options,
+) -> PackRef:
     _check_order(sources)
     temporary = folder / f".pack.{secrets.token_hex(8)}.tmp"
     entries = list(_entries(sources))
@@ -83,17 +132,17 @@ def write_pack(
         path=os.fspath(temporary),
         file_bytes=entries[-1][0] + padded(entries[-1][1]) if entries else 0,
         extents=entries,
-        chunk_bytes=chunk_bytes,
-        algorithm=ALGORITHMS[algorithm],
-        digest_count=sum(-(-source.length // chunk_bytes) for source in sources),
-        seconds=seconds,
-        cancel=cancel,
-        progress=progress,
+        chunk_bytes=options.chunk_bytes,
+        algorithm=ALGORITHMS[options.algorithm],
+        digest_count=sum(-(-source.length // options.chunk_bytes) for source in sources),
+        seconds=options.seconds,
+        cancel=options.cancel,
+        progress=options.progress,
     )
     made = _write(session, transfer)
     try:
-        index = _index(sources, transfer, made, Chunking(chunk_bytes, algorithm), attributes or {})
-        return _publish(folder, temporary, index)
+        index = _index(sources, transfer, made, options)
+        return _publish(temporary, name(index), index)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -107,14 +156,13 @@ def _write(session: Session, transfer: Transfer) -> Made:
         raise
 
 
-def _publish(folder: Path, temporary: Path, index: PackIndex) -> PackRef:
-    digits = index.body.sha256.removeprefix("sha256:")
-    body_path, index_path = folder / f"{digits}.pack", folder / f"{digits}.index.json"
+def _publish(temporary: Path, names: Names, index: PackIndex) -> PackRef:
+    body_path, index_path = names
     data = index.to_bytes()
     # An older index must not stand beside the new body, not even for a moment.
     index_path.unlink(missing_ok=True)
     temporary.replace(body_path)
-    fsync_dir(folder)
+    fsync_dir(temporary.parent)
     write_atomic(index_path, data, 0o400)
     index_sha256 = "sha256:" + hashlib.sha256(data).hexdigest()
     return PackRef(
@@ -141,9 +189,9 @@ def _index(
     sources: Sequence[Source],
     transfer: Transfer,
     made: Made,
-    chunking: Chunking,
-    attributes: Mapping[str, str],
+    options: Options,
 ) -> PackIndex:
+    chunking = Chunking(options.chunk_bytes, options.algorithm)
     extents = []
     first = 0
     for number, source in enumerate(sources):
@@ -165,5 +213,5 @@ def _index(
             )
         )
     body = Body(transfer.file_bytes, f"sha256:{made.body.hex()}")
-    index = PackIndex(body, chunking, tuple(extents), attributes=dict(attributes))
+    index = PackIndex(body, chunking, tuple(extents), attributes=dict(options.attributes))
     return recheck(index, what="pack index", code="pack.index-invalid")
