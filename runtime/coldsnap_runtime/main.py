@@ -120,6 +120,19 @@ def _result_line(verb: Verb, request: dict[str, Any], context: Context) -> dict[
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+def answer_of(name: str, request: dict[str, Any], context: Context) -> dict[str, Any]:
+    """The result line of a reading verb that is asked along with others."""
+    verb = VERBS.get(name)
+    if verb is None or verb.mutating or verb.plain or name == "batch":
+        return _failure("request.invalid", f"{name[:80]!r} is no reading verb")
+    try:
+        return success(_function(verb.target)(request, context))
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # noqa: BLE001  (the border: everything becomes a result)
+        return failure(_explained(error, context.state_dir))
+
+
 def _give_back(state_dir: str) -> None:
     from coldsnap_runtime.state_ownership import give_back_state  # noqa: PLC0415  (start-up time)
 

@@ -1,4 +1,4 @@
-"""The runtime pack's own verbs: is it whole, and which old ones may go."""
+"""The verb ``pack.gc``: which old runtime packs may go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.rules import Count, Line, Natural
-from coldsnap.artifact.tree import verify_tree
 from coldsnap_runtime.generation_notes import START, read_note
 from coldsnap_runtime.unit_record import UnitStore
 
@@ -25,30 +24,11 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class VerifyRequest(Record):
-    expect: Line = ""
-    """Digest, with or without ``sha256:``."""
-
-
-@dataclass(frozen=True)
 class CollectRequest(Record):
     keep: Annotated[tuple[Line, ...], Count(0, 1024)] = ()
     """Digests, with or without ``sha256:``."""
     newest: Natural = 0
     """How many of the last staged ones to keep besides."""
-
-
-def verify(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Hash every file of the pack that runs; ``{digest, files, bytes, facts}``.
-
-    Raises:
-        ColdSnapError: ``pack.differs`` naming the files, ``pack.wrong``.
-    """
-    request = decode(VerifyRequest, value, what="pack.verify", code="request.invalid")
-    # No digest covers byte code; ours is kept elsewhere (pack_main).
-    for folder in [*Path(context.pack).rglob("__pycache__")]:
-        shutil.rmtree(folder, ignore_errors=True)
-    return verify_tree(context.pack, request.expect or None).to_json()
 
 
 def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, TextIO
 
     Feature = dict[str, Any]
@@ -448,15 +448,20 @@ _WANTED_PID = 77
 # --- the profile ----------------------------------------------------------------------------
 
 
-def profile(options: Options) -> dict[str, Any]:
-    """All features, probed at the same time; see the module's text for their form."""
+def profile(options: Options, known: Mapping[str, Feature] | None = None) -> dict[str, Any]:
+    """All features, probed at the same time; see the module's text for their form.
+
+    `known` ones are taken as they are.
+    """
     started = time.time()
+    kept = known or {}
     options.scratch = tempfile.mkdtemp(prefix="coldsnap-probe-")
     try:
-        children = {name: _start(name, options) for name in PROBES}
-        features = {name: _collect(name, *child) for name, child in children.items()}
+        children = {name: _start(name, options) for name in PROBES if name not in kept}
+        probed = {name: _collect(name, *child) for name, child in children.items()}
     finally:
         shutil.rmtree(options.scratch, ignore_errors=True)
+    features = {name: dict(kept[name]) if name in kept else probed[name] for name in PROBES}
     features["driver.criu"] = _driver(features, _CRIU_NEEDS)
     features["criu-process-tree"] = features["driver.criu"]  # its name in artifacts
     for name, (major, is_tried) in _GPU_DRIVERS.items():
@@ -747,14 +752,7 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     }
 
 
-# --- three ways in --------------------------------------------------------------------------
-
-
-def probe(request: dict[str, Any], context: Any) -> dict[str, Any]:
-    """The verb ``probe``: request ``{state_dir?, criu?}``."""
-    default = os.path.join(context.pack, "criu", "criu")
-    known = request.get("criu") or (default if os.path.exists(default) else "")
-    return profile(Options(request.get("state_dir") or context.state_dir, known))
+# --- alone on a host --------------------------------------------------------------------------
 
 
 def main(argv: list[str], stdin: TextIO) -> int:

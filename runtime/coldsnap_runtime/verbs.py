@@ -33,6 +33,7 @@ def _plain(target: str, summary: str) -> Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "batch": _reads("batch:batch", "several reading verbs in one start"),
     "job.cancel": _plain("job_control:cancel", "end a job: TERM, grace, KILL of its session"),
     "job.follow": _plain("job_follow:follow", "new events of a job from an offset on (long poll)"),
     "job.gc": _plain("job_control:collect", "remove the folders of jobs that ended long ago"),
@@ -43,8 +44,8 @@ VERBS: dict[str, Verb] = {
     "lease.renew": Verb("lease:renew", "prolong the lease that a run holds"),
     "lease.show": _reads("lease:show", "who holds a unit"),
     "pack.gc": Verb("pack_verbs:collect", "remove runtime packs that nothing needs"),
-    "pack.verify": _reads("pack_verbs:verify", "hash every file of this runtime pack"),
-    "probe": _reads("probe:probe", "what this host can do, with reasons and remedies"),
+    "pack.verify": _reads("pack_check:verify", "is every file of this runtime pack what it was"),
+    "probe": _reads("probe_verb:probe", "what this host can do, with reasons and remedies"),
     "store.collect": Verb("store_verbs:collect", "retention, then sweep of unreferenced blobs"),
     "store.delete": Verb("store_verbs:delete", "take an artifact out of a store's index"),
     "store.has": _reads("store_verbs:has", "which blobs a store has"),

@@ -16,11 +16,11 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
-from coldsnap_core.facts import PackStaged
+from coldsnap_core.facts import ISOLATED, PackStaged
 
 # Two runs may stage one pack at once: each unpacks on its own, and what is whole already stays.
 _UNPACK = """set -e
-verify() { echo "$expected" | "$python" "$1" pack.verify --state-dir "$state"; }
+verify() { echo "$expected" | "$python" -I -S "$1" pack.verify --state-dir "$state"; }
 mkdir -p "$state/runtime/incoming" "${pack%/*}"
 new=$(mktemp -d "$state/runtime/incoming/unpack.XXXXXX")
 trap 'rm -rf "$new"' EXIT
@@ -52,7 +52,7 @@ def runtime_verb(
     + pack: folder of the runtime pack on the host
     + job: the same id and request again attach to the job or return its stored result
     """
-    argv = [python, pack, verb, "--state-dir", state_dir]
+    argv = [python, *ISOLATED, pack, verb, "--state-dir", state_dir]
     if job:
         argv += ["--job", job]
     body = json.dumps(request, sort_keys=True, separators=(",", ":"))
@@ -90,7 +90,7 @@ def lease(
     state_dir: str = "/var/lib/coldsnap",
 ) -> Generator[StringCommand, None, None]:
     """Acquire, renew or release the lease of a unit: verb ``acquire``, ``renew``, ``release``."""
-    argv = [python, pack, f"lease.{verb}", "--state-dir", state_dir]
+    argv = [python, *ISOLATED, pack, f"lease.{verb}", "--state-dir", state_dir]
     body = json.dumps(request, sort_keys=True, separators=(",", ":"))
     yield StringCommand(shlex.join(argv), _stdin=body)
 
@@ -106,7 +106,7 @@ def jobs_ended(
 
     + job: id of the job; one that does not run, or never did, is left as it is
     """
-    cancel = shlex.join([python, pack, "job", "cancel"])
+    cancel = shlex.join([python, *ISOLATED, pack, "job", "cancel"])
     folders = f"{shlex.quote(f'{state_dir}/jobs/{job}')} {shlex.quote(f'{state_dir}/jobs/{job}.')}*"
     yield StringCommand(
         f"[ -f {shlex.quote(f'{pack}/__main__.py')} ] || exit 0; "

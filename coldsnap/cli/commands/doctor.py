@@ -50,7 +50,7 @@ def doctor(
                 place = runtime_place(host, runtime or absent)
                 if criu and entries[host.name].connector == "local":
                     place["pack"] = criu
-                return FactRequest(_FACT, place)
+                return FactRequest(_FACT, {**place, "max_age": 0.0})  # who asks wants it fresh
 
             answers = ask_each(fleet, select(fleet, hosts or ()), question)
     session.answer(

@@ -21,6 +21,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import ShortFactBase
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.fleet.child import together
 from coldsnap.fleet.child.connectors import text_lines
 from coldsnap.fleet.child.failures import last_lines, lost_error, sudo_refusal
 from coldsnap.fleet.child.lane import Lane, Outcome
@@ -45,6 +46,8 @@ class Question:
     command: str
     arguments: dict[str, Any]
     """pyinfra's global arguments that the fact was given (``_sudo`` ...)."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """The fact's own arguments."""
     lines: list[str] = field(default_factory=list)
     error: ColdSnapError | None = None
 
@@ -70,13 +73,27 @@ def _ask(
 ) -> list[dict[str, Any]]:
     with target.lane() as lane:
         prepared = [_prepare(lane, str(request["fact"]), request["args"]) for request in requests]
-        for group in _groups([found for found in prepared if isinstance(found, Question)]):
+        bundles = together.bundles([found for found in prepared if isinstance(found, Question)])
+        leads = [_lead(bundle) for bundle in bundles]
+        for group in _groups(leads):
             try:
                 with gevent.Timeout(timeout, TimeoutError()):
                     _run(target, lane, group)
             except TimeoutError:
                 raise _late(target, group, timeout) from None
+        for bundle, lead in zip(bundles, leads, strict=True):
+            if bundle.command:
+                bundle.share(lead.lines, lead.error)
         return [_answer(target, found) for found in prepared]
+
+
+def _lead(bundle: together.Bundle[Question]) -> Question:
+    """The question that is asked for all of a bundle."""
+    first = bundle.members[0]
+    if not bundle.command:
+        return first
+    names = ", ".join(sorted({member.name for member in bundle.members}))
+    return Question(names, first.fact, None, bundle.command, first.arguments)
 
 
 def _late(target: Target, group: list[Question], timeout: float) -> ColdSnapError:
@@ -104,7 +121,7 @@ def _prepare(lane: Lane, name: str, args: dict[str, Any]) -> Question | ColdSnap
         if fact.shell_executable:
             arguments["_shell_executable"] = fact.shell_executable
         short = found() if is_short else None
-        return Question(name, fact, short, _command(fact, rest), arguments)
+        return Question(name, fact, short, _command(fact, rest), arguments, rest)
     except ColdSnapError as error:
         return error
     except ConnectionLostError:
