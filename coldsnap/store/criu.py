@@ -13,9 +13,11 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.store.criu_bundle import build_bundle, cached_bundle
+from coldsnap.store.criu_bundle import build_bundle, cache_folder, cached_bundle
+from coldsnap.store.criu_memory import key_of, remembered
 from coldsnap_runtime.probe import Options, probe_criu_dump
 
 MINIMUM = (4, 1)
@@ -46,6 +48,40 @@ def find_criu(suite: str | None = None) -> Criu:
         ColdSnapError: ``criu.unusable`` for a COLDSNAP_CRIU that does not work,
             ``criu.no-apt``, ``criu.no-mirror``, ``criu.download-failed``.
     """
+    wishes = {name: os.environ.get(name) for name in ("COLDSNAP_CRIU", "COLDSNAP_CRIU_SUITE")}
+    key = key_of(_programs(), {**wishes, "suite": suite})
+    found = remembered(cache_folder() / "found.json", key, lambda: _to_json(_find(suite)))
+    python = found["python"]
+    return Criu(
+        command=Path(found["command"]),
+        version=str(found["version"]),
+        source=str(found["source"]),
+        python=Path(python) if python else None,
+    )
+
+
+def _to_json(criu: Criu) -> dict[str, Any]:
+    python = os.fspath(criu.python) if criu.python else ""
+    command = os.fspath(criu.command)
+    return {"command": command, "version": criu.version, "source": criu.source, "python": python}
+
+
+def _programs() -> list[Path]:
+    """Every file that may be the CRIU that is found, or is part of it."""
+    commands = [bundle / "criu" for bundle in cache_folder().glob("*-*")]
+    if given := os.environ.get("COLDSNAP_CRIU"):
+        path = Path(given).absolute()
+        commands += [path, path / "criu", Path(shutil.which(given) or given)]
+    if system := shutil.which("criu", path=_search_path()):
+        commands.append(Path(system))
+    return [*commands, *(path.with_name("criu.bin") for path in commands)]
+
+
+def _search_path() -> str:
+    return os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def _find(suite: str | None) -> Criu:
     if given := os.environ.get("COLDSNAP_CRIU"):
         return _given(given)
     if suite is None and (system := _system()) is not None:
@@ -159,8 +195,7 @@ def _command(value: str, remedy: str) -> Path:
 
 def _system() -> Criu | None:
     """The installed CRIU if it is new enough and passes its check."""
-    path = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
-    found = shutil.which("criu", path=path)
+    found = shutil.which("criu", path=_search_path())
     if found is None:
         return None
     try:

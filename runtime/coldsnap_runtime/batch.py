@@ -21,7 +21,7 @@ class Question(Record):
 
 @dataclass(frozen=True)
 class BatchRequest(Record):
-    requests: Annotated[tuple[Question, ...], Count(1, 64)]
+    requests: Annotated[tuple[Question, ...], Count(1, 4096)]
 
 
 def batch(value: dict[str, Any], context: Context) -> dict[str, Any]:

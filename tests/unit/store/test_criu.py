@@ -222,3 +222,24 @@ def test_store_uris(tmp_path: Path) -> None:
     open_uri(f"oci-layout:{tmp_path}/s", create=True)
     opened = open_uri(f"oci-layout:{tmp_path}/s")
     assert stat.S_IMODE(opened.root.stat().st_mode) == 0o700
+
+
+def test_what_was_found_is_remembered_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "starts"
+    made = make(tmp_path / "criu")
+    program = made if made.is_file() else made / "criu"
+    text = program.read_text().replace("\n", f"\necho start >> {log}\n", 1)
+    program.write_text(text)
+    monkeypatch.setenv("COLDSNAP_CRIU", str(made))
+    first = find_criu()
+    starts = log.read_text().count("start")
+    assert starts >= 1
+    assert find_criu() == first
+    assert log.read_text().count("start") == starts, "nothing was started again"
+    program.write_text(text + "# another one\n")
+    assert find_criu() == first
+    assert log.read_text().count("start") > starts, "a program that changed is tried again"
+    (tmp_path / "cache" / "coldsnap" / "criu" / "found.json").write_text("[]")
+    assert find_criu() == first
