@@ -13,6 +13,7 @@ import typer
 
 from coldsnap.cli.lazy import Group
 from coldsnap.cli.session import Flags, Session, merged
+from coldsnap.cli.wiring import start_fleet_early
 from coldsnap.render.palette import ColorMode
 from coldsnap.render.progress import ProgressMode
 
@@ -90,7 +91,10 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def call(context: typer.Context, **values: Any) -> None:
             given = {key: values.pop(key) for key in shared}
-            function(Session(merged(context.obj, _given(given))), **values)
+            session = Session(merged(context.obj, _given(given)))
+            if fleet:
+                start_fleet_early(session)
+            function(session, **values)
 
         own = list(inspect.signature(function).parameters.values())[1:]
         common = [_parameter(key, *hint) for key, hint in shared.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from coldsnap.artifact.errors import ColdSnapError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 1.0
 """Seconds after which a build says that it is one."""
+_LOOKED_AT: Final = 1 << 16
 _NO_PACK: Final = "sha256:" + "0" * 64
 
 
@@ -31,6 +33,25 @@ def fleet_of(session: Session) -> InventoryFleet:
     from coldsnap.fleet import open_fleet
 
     return open_fleet(session.settings["inventory"])
+
+
+def start_fleet_early(session: Session) -> None:
+    """Let the process that talks to hosts start while the plan is loaded.
+
+    Not for what has no machine in it, and not where the inventory will be refused anyway.
+    """
+    from coldsnap.fleet import early
+
+    inventory = session.settings["inventory"]
+    if inventory != "@local":
+        try:
+            with Path(inventory).open("rb") as file:
+                is_fake = b"@fake" in file.read(_LOOKED_AT)
+        except (OSError, ValueError):
+            return
+        if is_fake:
+            return
+    early.begin()
 
 
 def select(fleet: InventoryFleet, hosts: Sequence[str]) -> tuple[str, ...]:

@@ -20,9 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, TypeAlias, cast
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.fleet import early
 
 JobSink: TypeAlias = Callable[[Mapping[str, Any]], None]
 
+COMMAND = (sys.executable, "-P", "-m", "coldsnap.fleet.child")
 CLOSE_SECONDS = 12.0
 """The child ends what still runs on the hosts first."""
 _ids = itertools.count(1)
@@ -161,10 +163,7 @@ class Child:
 class Link:
     """Calls to a child that is there when it is needed."""
 
-    def __init__(
-        self,
-        command: Sequence[str] = (sys.executable, "-P", "-m", "coldsnap.fleet.child"),
-    ) -> None:
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
         self._hosts: list[Mapping[str, Any]] = []
         self._command = command
         self._child: Child | None = None
@@ -197,7 +196,7 @@ class Link:
             if self._closed:
                 raise ColdSnapError("fleet.closed", "the fleet is closed")
             if self._child is None or self._child.is_dead:
-                self._child = Child(self._command)
+                self._child = early.take(self._command) or Child(self._command)
                 self._child.post(self._introduction())
             return self._child
 

@@ -123,7 +123,7 @@ def _result_line(verb: Verb, request: dict[str, Any], context: Context) -> dict[
 def answer_of(name: str, request: dict[str, Any], context: Context) -> dict[str, Any]:
     """The result line of a reading verb that is asked along with others."""
     verb = VERBS.get(name)
-    if verb is None or verb.mutating or verb.plain or name == "batch":
+    if verb is None or not verb.only_reads(request) or verb.plain or name == "batch":
         return _failure("request.invalid", f"{name[:80]!r} is no reading verb")
     try:
         return success(_function(verb.target)(request, context))

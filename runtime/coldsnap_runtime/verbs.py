@@ -11,17 +11,28 @@ class Verb:
             the command line's Arguments if `plain`.
         mutating: whether it changes the host, and so may run as a job.
         plain: reads no request from stdin.
+        dry: changes nothing when its request says ``dry_run``.
     """
 
-    __slots__ = ("mutating", "plain", "summary", "target")
+    __slots__ = ("dry", "mutating", "plain", "summary", "target")
 
     def __init__(
-        self, target: str, summary: str, *, mutating: bool = True, plain: bool = False
+        self,
+        target: str,
+        summary: str,
+        *,
+        mutating: bool = True,
+        plain: bool = False,
+        dry: bool = False,
     ) -> None:
         self.target = target
         self.summary = summary
         self.mutating = mutating
         self.plain = plain
+        self.dry = dry
+
+    def only_reads(self, request: dict[str, object]) -> bool:
+        return not self.mutating or (self.dry and request.get("dry_run") is True)
 
 
 def _reads(target: str, summary: str) -> Verb:
@@ -46,7 +57,9 @@ VERBS: dict[str, Verb] = {
     "pack.gc": Verb("pack_verbs:collect", "remove runtime packs that nothing needs"),
     "pack.verify": _reads("pack_check:verify", "is every file of this runtime pack what it was"),
     "probe": _reads("probe_verb:probe", "what this host can do, with reasons and remedies"),
-    "store.collect": Verb("store_verbs:collect", "retention, then sweep of unreferenced blobs"),
+    "store.collect": Verb(
+        "store_verbs:collect", "retention, then sweep of unreferenced blobs", dry=True
+    ),
     "store.delete": Verb("store_verbs:delete", "take an artifact out of a store's index"),
     "store.has": _reads("store_verbs:has", "which blobs a store has"),
     "store.inspect": _reads("store_verbs:inspect", "an artifact's descriptor and sizes"),

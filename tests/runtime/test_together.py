@@ -65,9 +65,13 @@ def test_one_that_fails_does_not_spoil_the_others(host: Host) -> None:
     wrong = (RuntimeVerb, place(host, verb="unit.status", request={"nonsense": 1}))
     changing = (RuntimeVerb, place(host, verb="unit.stop", request={}))
     nested = (RuntimeVerb, place(host, verb="batch", request={"requests": []}))
-    units, *failed = ask(status(host), wrong, changing, nested)
+    request = {"store": str(host.state / "store"), "keep": 1, "dry_run": True}
+    dry = (RuntimeVerb, place(host, verb="store.collect", request=request))
+    wet = (RuntimeVerb, place(host, verb="store.collect", request={**request, "dry_run": False}))
+    units, planned, *failed = ask(status(host), dry, wrong, changing, nested, wet)
     assert units == {"units": []}
-    assert [answer["error"]["code"] for answer in failed] == ["request.invalid"] * 3
+    assert planned["removed"] == []
+    assert [answer["error"]["code"] for answer in failed] == ["request.invalid"] * 4
 
 
 def test_a_bare_host_answers_each_in_its_own_way(tmp_path: Path) -> None:

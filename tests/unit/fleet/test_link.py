@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.fleet import InventoryFleet
+from coldsnap.fleet import InventoryFleet, early
 from coldsnap.fleet.entries import HostEntry, Inventory
 from coldsnap.fleet.link import Link
 from coldsnap.sdk.host import FactRequest, OperationRequest
@@ -115,3 +116,38 @@ def test_close_twice_and_without_a_child_is_nothing(fleet_with):
     fleet = fleet_with("always")
     fleet.close()
     fleet.close()
+
+
+def test_a_child_that_was_started_early_is_taken_over_once():
+    early.begin()
+    (waiting,) = early._waiting  # noqa: SLF001
+    early.begin()
+    assert len(early._waiting) == 1, "one is enough"  # noqa: SLF001
+    link = Link()
+    try:
+        assert link.start() is waiting
+        assert not early._waiting  # noqa: SLF001
+        other = Link()
+        try:
+            assert other.start() is not waiting
+        finally:
+            other.close()
+    finally:
+        link.close()
+
+
+def test_a_child_that_nobody_needs_ends_with_the_process():
+    code = "from coldsnap.fleet import early; early.begin(); print(early._waiting[0].pid)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert not Path(f"/proc/{done.stdout.strip()}").exists()
+
+
+def test_a_link_to_another_program_does_not_take_it(fleet_with):
+    early.begin()
+    try:
+        fleet_with("garbage").host("h").ask(FACT)
+        assert len(early._waiting) == 1  # noqa: SLF001
+    finally:
+        early._end()  # noqa: SLF001
