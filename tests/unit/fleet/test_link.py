@@ -120,13 +120,13 @@ def test_close_twice_and_without_a_child_is_nothing(fleet_with):
 
 def test_a_child_that_was_started_early_is_taken_over_once():
     early.begin()
-    (waiting,) = early._waiting  # noqa: SLF001
+    (waiting,) = early._waiting
     early.begin()
-    assert len(early._waiting) == 1, "one is enough"  # noqa: SLF001
+    assert len(early._waiting) == 1, "one is enough"
     link = Link()
     try:
         assert link.start() is waiting
-        assert not early._waiting  # noqa: SLF001
+        assert not early._waiting
         other = Link()
         try:
             assert other.start() is not waiting
@@ -148,6 +148,6 @@ def test_a_link_to_another_program_does_not_take_it(fleet_with):
     early.begin()
     try:
         fleet_with("garbage").host("h").ask(FACT)
-        assert len(early._waiting) == 1  # noqa: SLF001
+        assert len(early._waiting) == 1
     finally:
-        early._end()  # noqa: SLF001
+        early._end()
