@@ -1,15 +1,23 @@
-"""The DAG of a plan's steps: order, what needs what, layers."""
+"""The DAG of a plan's steps: order, what needs what, layers.
+
+networkx is imported where its algorithms are needed (slices, drawings): it takes longer to import
+than a plan to load, and every command that reaches hosts needs the order.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-
-import networkx as nx
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.plan.model import Plan, StepNode
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class StepGraph:
 
     @cached_property
     def digraph(self) -> nx.DiGraph[str]:
+        import networkx as nx  # noqa: PLC0415  (start-up time)
+
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(node.id for node in self.nodes)
         graph.add_edges_from((need, node.id) for node in self.nodes for need in node.needs)
@@ -45,7 +55,17 @@ class StepGraph:
     def order(self) -> tuple[str, ...]:
         """Ids, needed steps first, otherwise in document order (so the same every time)."""
         position = {node.id: index for index, node in enumerate(self.nodes)}
-        return tuple(nx.lexicographical_topological_sort(self.digraph, key=position.__getitem__))
+        sorter = TopologicalSorter({node.id: node.needs for node in self.nodes})
+        sorter.prepare()
+        ready: list[tuple[int, str]] = []
+        found: list[str] = []
+        while sorter.is_active():
+            for step_id in sorter.get_ready():
+                heapq.heappush(ready, (position[step_id], step_id))
+            _, first = heapq.heappop(ready)
+            found.append(first)
+            sorter.done(first)
+        return tuple(found)
 
     @cached_property
     def layers(self) -> tuple[tuple[str, ...], ...]:
@@ -61,17 +81,23 @@ class StepGraph:
 
     def needed_by(self, ids: Iterable[str]) -> set[str]:
         """Everything that any of `ids` needs, directly or through others; without `ids`."""
+        import networkx as nx  # noqa: PLC0415
+
         chosen = set(ids)
         return set().union(*(nx.ancestors(self.digraph, each) for each in chosen)) - chosen
 
     def needing(self, ids: Iterable[str]) -> set[str]:
         """Everything that needs any of `ids`, directly or through others; without `ids`."""
+        import networkx as nx  # noqa: PLC0415
+
         chosen = set(ids)
         return set().union(*(nx.descendants(self.digraph, each) for each in chosen)) - chosen
 
     @cached_property
     def reduced(self) -> dict[str, tuple[str, ...]]:
         """Needs without those that follow from others: what a drawing shows."""
+        import networkx as nx  # noqa: PLC0415
+
         reduction = nx.transitive_reduction(self.digraph)
         return {
             node.id: tuple(need for need in node.needs if reduction.has_edge(need, node.id))
@@ -88,11 +114,17 @@ class StepGraph:
                         source=node.source,
                     )
         try:
-            cycle = nx.find_cycle(self.digraph)
-        except nx.NetworkXNoCycle:
-            return
-        names = [edge[0] for edge in reversed(cycle)]
-        raise ColdSnapError(
+            TopologicalSorter({node.id: node.needs for node in self.nodes}).prepare()
+        except CycleError as error:
+            raise self._cycle(error.args[1]) from None
+
+    def _cycle(self, found: list[str]) -> ColdSnapError:
+        """`found`: each is needed by the next, the first is also the last."""
+        names = found[:0:-1]
+        position = {node.id: index for index, node in enumerate(self.nodes)}
+        first = names.index(min(names, key=position.__getitem__))
+        names = names[first:] + names[:first]
+        return ColdSnapError(
             "plan.cycle",
             f"steps need each other: {' -> '.join((*names, names[0]))}",
             source=self.by_id[names[0]].source,
