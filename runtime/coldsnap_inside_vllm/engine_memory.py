@@ -13,6 +13,8 @@ import os
 import time
 from typing import Any, Protocol
 
+_DISCARD = 2
+"""vLLM's sleep level that keeps nothing."""
 _RECORD = "device-memory.json"
 """In the controller's folder: what the engine needs on the device beyond its process state."""
 
@@ -62,9 +64,9 @@ class CudaMemory:
         """
         if not self._engine.model_config.enable_sleep_mode:
             raise RuntimeError("vLLM was started without --enable-sleep-mode")
-        level = int(request.get("level", 2))
+        level = int(request.get("level", _DISCARD))
         before = await self._usage()
-        exported = await self._export(request) if level == 2 and not self._lacks_weights else {}  # noqa: PLR2004
+        exported = await self._export(request) if level == _DISCARD else {}
         self._lacks_memory = True
         self._lacks_weights = self._lacks_weights or level != 1
         await self._engine.sleep(level=level)
@@ -85,6 +87,7 @@ class CudaMemory:
             begin = time.monotonic()
             await self._engine.wake_up()
             self._lacks_memory = False
+            await self._engine.collective_rpc("coldsnap_clear_kv")
             answer["wake_seconds"] = round(time.monotonic() - begin, 4)
         if self._lacks_weights:
             begin = time.monotonic()
@@ -98,32 +101,43 @@ class CudaMemory:
         return {key: sum(item[key] for item in found) for key in found[0]}
 
     async def _export(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Write the payload pack where the controller asked for one."""
-        pack, index = str(request.get("export", "")), str(request.get("export_index", ""))
-        if not pack:
+        """Write the payload pack where the controller wants one."""
+        folder = str(request.get("export", ""))
+        if not folder or self._lacks_weights:
             return {}
-        written = await self._engine.collective_rpc("coldsnap_export", args=(pack, index))
-        return {"payload_bytes": sum(item["bytes"] for item in written)}
+        begin = time.monotonic()
+        (written,) = await self._engine.collective_rpc("coldsnap_export", args=(folder,))
+        return {
+            "payload_bytes": written["bytes"],
+            "payload_seconds": round(time.monotonic() - begin, 4),
+            **({"payload_reason": written["reason"]} if "reason" in written else {}),
+        }
 
     async def _load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Weights by the provider that is asked for and there: native, else recovery."""
+        """Weights by the provider that is asked for and works: native, else recovery.
+
+        Raises:
+            RuntimeError: the native one was demanded and does not work.
+        """
         provider = str(request.get("provider", "auto"))
-        pack, index = str(request.get("payload", "")), str(request.get("index", ""))
-        reason = "asked for"
+        reason = "it was asked for"
         if provider != "recovery":
-            if _is_there(pack) and _is_there(index):
-                loaded = await self._engine.collective_rpc("coldsnap_load", args=(pack, index))
-                return {
-                    "provider": "native",
-                    "provider_reason": f"{pack} is there",
-                    "bytes": sum(item["bytes"] for item in loaded),
-                    "copy_seconds": max(item["seconds"] for item in loaded),
-                }
+            loaded = await self._load_native(request)
+            if "error" not in loaded:
+                return {"provider": "native", **loaded}
+            reason = str(loaded["error"])
             if provider == "native":
-                raise RuntimeError(f"there is no payload pack at {pack or 'no path given'}")
-            reason = "the artifact has no payload pack"
+                raise RuntimeError(reason)
         await self._engine.collective_rpc("reload_weights")
         return {"provider": "recovery", "provider_reason": reason}
+
+    async def _load_native(self, request: dict[str, Any]) -> dict[str, Any]:
+        pack, index = str(request.get("payload", "")), str(request.get("index", ""))
+        if not (_is_there(pack) and _is_there(index)):
+            return {"error": "there is no payload pack"}
+        results = await self._engine.collective_rpc("coldsnap_load", args=(pack, index))
+        errors = [item for item in results if "error" in item]
+        return errors[0] if errors else dict(results[0])
 
 
 def _is_there(path: str) -> bool:

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
-from coldsnap_inside_vllm.layout import Region, cover, layout_sha256
+from coldsnap_inside_vllm.layout import Region
 
 _MADV_DONTNEED = 4
 _PAGE = 4096
@@ -59,67 +59,48 @@ class ColdSnapWorker:
             "kv": by_tag.get("kv_cache", 0),
         }
 
-    def coldsnap_export(self, pack: str, index: str) -> dict[str, int]:
-        """Write the weights as they lie on the device into a payload pack."""
+    def coldsnap_export(self, folder: str) -> dict[str, Any]:
+        """Write the weights as they lie on the device into a payload pack in `folder`."""
         import torch  # noqa: PLC0415
 
-        from coldsnap.artifact.pack import ExtentSource, write_pack_as  # noqa: PLC0415
-        from coldsnap_inside_vllm.device_copy import (  # noqa: PLC0415
-            DeviceSource,
-            Runtime,
-            bounce_buffer,
-        )
+        from coldsnap_inside_vllm import payload  # noqa: PLC0415
 
         torch.cuda.synchronize()
-        allocations = _weights()
-        runtime, bounce, stream = Runtime(), bounce_buffer(), torch.cuda.Stream()
-        parts = cover(allocations, _tensors(self.model_runner.get_model()))
-        extents = (
-            ExtentSource(
-                part.id,
-                part.bytes,
-                DeviceSource(
-                    runtime,
-                    allocations[part.allocation].address + part.offset,
-                    part.bytes,
-                    bounce,
-                    stream,
-                ),
-                {"allocation": str(part.allocation), "offset": str(part.offset)},
-            )
-            for part in parts
-        )
-        written = write_pack_as(
-            pack, index, extents, attributes={"layout": layout_sha256(allocations)}
-        )
-        return {"bytes": written.bytes, "extents": len(parts)}
+        tensors = _tensors(self.model_runner.get_model())
+        try:
+            moved = payload.export(folder, _weights(), tensors, torch.cuda.current_device())
+        except payload.NoLibraryError as error:
+            return {"bytes": 0, "reason": str(error)}
+        return {"bytes": moved.bytes, "extents": moved.extents}
 
     def coldsnap_load(self, pack: str, index: str) -> dict[str, Any]:
-        """Fill the weights' allocations out of a payload pack; KV reads as zero afterwards.
+        """Fill the weights' memory out of a payload pack.
 
-        Raises:
-            RuntimeError: the pack is of another layout.
+        Answers ``{"bytes", "seconds"}``, or ``{"error"}`` where the payload is of no use.
         """
         import torch  # noqa: PLC0415
 
-        from coldsnap.artifact.pack import open_pack  # noqa: PLC0415
-        from coldsnap_inside_vllm.device_copy import Copy, Runtime, fill  # noqa: PLC0415
+        from coldsnap.artifact.errors import ColdSnapError  # noqa: PLC0415
+        from coldsnap_inside_vllm import payload  # noqa: PLC0415
 
-        allocations = _weights()
-        with open_pack(pack, index) as reader:
-            extents = reader.index.extents
-            if reader.index.attributes.get("layout") != layout_sha256(allocations):
-                raise RuntimeError("the payload pack is of another memory layout")
-        copies = [_placed(extent, allocations, Copy) for extent in extents]
-        if sum(copy.bytes for copy in copies) != sum(region.bytes for region in allocations):
-            raise RuntimeError("the payload pack does not cover the weights' memory")
-        seconds = fill(pack, copies, torch.cuda.current_device())
-        runtime = Runtime()
+        try:
+            moved = payload.load(pack, index, _weights(), torch.cuda.current_device())
+        except (ColdSnapError, RuntimeError) as error:
+            return {"error": str(error)}
+        return {"bytes": moved.bytes, "seconds": moved.seconds}
+
+    def coldsnap_clear_kv(self) -> None:
+        """KV reads as zero: what the device had there before is nobody's business."""
+        import torch  # noqa: PLC0415
+        from vllm.distributed.device_communicators.cuda_wrapper import (  # noqa: PLC0415
+            CudaRTLibrary,
+        )
+
+        runtime = CudaRTLibrary()
         for tag, region in _pool():
             if tag == "kv_cache":
-                runtime.clear(region.address, region.bytes)
+                runtime.cudaMemset(ctypes.c_void_p(region.address), 0, region.bytes)
         torch.cuda.synchronize()
-        return {"bytes": sum(copy.bytes for copy in copies), "seconds": round(seconds, 4)}
 
 
 def _pool() -> list[tuple[str, Region]]:
@@ -144,17 +125,6 @@ def _tensors(model: Any) -> Iterator[tuple[str, Region]]:
         else:
             storage = tensor.untyped_storage()
             yield name, Region(storage.data_ptr(), storage.nbytes())
-
-
-def _placed(extent: Any, allocations: list[Region], copy: Any) -> Any:
-    """Where an extent belongs; it must lie inside its allocation."""
-    number = int(extent.attributes["allocation"])
-    offset = int(extent.attributes["offset"])
-    if not 0 <= number < len(allocations) or offset < 0:
-        raise RuntimeError(f"extent {extent.id} names no memory of the weights")
-    if offset + extent.length > allocations[number].bytes:
-        raise RuntimeError(f"extent {extent.id} reaches beyond its allocation")
-    return copy(extent.offset, allocations[number].address + offset, extent.length)
 
 
 def _storages(value: Any) -> Iterator[tuple[int, int]]:

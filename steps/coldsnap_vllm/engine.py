@@ -81,7 +81,7 @@ class VllmEngine:
         return HttpCall("GET", "/health", timeout=5.0, port=unit.ports[0].name)
 
     def quiesce(self) -> tuple[HttpCall, ...]:
-        body = {"drain_seconds": _DRAIN_SECONDS, "dir": "{dir}"}
+        body = {"drain_seconds": _DRAIN_SECONDS, "dir": "{dir}", "export": "{dir}"}
         return (_control("/quiesce", body, timeout=600.0),)
 
     def resume(self) -> tuple[HttpCall, ...]:

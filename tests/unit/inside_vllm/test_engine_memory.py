@@ -1,0 +1,178 @@
+"""How a vLLM on a GPU gives its memory back and has it again, against an engine that records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from coldsnap_inside_vllm.control import Control, Refused
+from coldsnap_inside_vllm.engine_memory import CudaMemory, HostMemory, memory_of
+from coldsnap_inside_vllm.gate import Gate
+
+GIB = 1 << 30
+
+
+class Engine:
+    """What CudaMemory asks of vLLM's EngineClient."""
+
+    def __init__(self, *, sleep_mode: bool = True, frees: bool = True, load=None) -> None:
+        self.model_config = SimpleNamespace(enable_sleep_mode=sleep_mode)
+        device = SimpleNamespace(device_type="cuda")
+        self.vllm_config = SimpleNamespace(device_config=device)
+        self.calls: list[str] = []
+        self.free = 10 * GIB
+        self._frees, self._asleep = frees, False
+        self._load = load if load is not None else {"bytes": 5, "seconds": 0.1}
+        self.fail_once = ""
+
+    async def sleep(self, level: int) -> None:
+        self.calls.append(f"sleep {level}")
+        self._asleep = True
+        self.free += 80 * GIB if self._frees else 0
+
+    async def is_sleeping(self) -> bool:
+        return self._asleep
+
+    async def wake_up(self) -> None:
+        self.calls.append("wake")
+        self._asleep = False
+
+    async def collective_rpc(self, name: str, args=()) -> list:
+        self.calls.append(name)
+        if name == self.fail_once:
+            self.fail_once = ""
+            raise OSError("no")
+        return {
+            "coldsnap_device_memory": [
+                {"free": self.free, "pooled": 80 * GIB, "weights": 16 * GIB, "kv": 64 * GIB}
+            ],
+            "coldsnap_export": [{"bytes": 17}],
+            "coldsnap_load": [self._load],
+        }.get(name, [None])
+
+
+def run(work):
+    return asyncio.run(work)
+
+
+def test_chosen_by_device():
+    cpu = SimpleNamespace(device_config=SimpleNamespace(device_type="cpu"))
+    assert isinstance(memory_of(SimpleNamespace(vllm_config=cpu)), HostMemory)
+    assert isinstance(memory_of(Engine()), CudaMemory)
+
+
+def test_exports_sleeps_and_says_what_it_will_need(tmp_path):
+    engine = Engine()
+    answer = run(CudaMemory(engine).release({"dir": str(tmp_path), "export": str(tmp_path)}))
+    assert engine.calls.index("coldsnap_export") < engine.calls.index("sleep 2")
+    assert answer["device_bytes"] == 80 * GIB
+    assert answer["payload_bytes"] == 17
+    assert json.loads((tmp_path / "device-memory.json").read_text())["bytes"] == 80 * GIB
+
+
+def test_level_one_keeps_the_weights():
+    engine = Engine()
+    memory = CudaMemory(engine)
+    run(memory.release({"level": 1, "export": "/x"}))
+    assert "coldsnap_export" not in engine.calls
+    assert "provider" not in run(memory.take_back({}))
+
+
+def test_memory_that_stays_on_the_device_is_told():
+    with pytest.raises(RuntimeError, match="freed 0 of"):
+        run(CudaMemory(Engine(frees=False)).release({}))
+
+
+def test_without_sleep_mode():
+    with pytest.raises(RuntimeError, match="--enable-sleep-mode"):
+        run(CudaMemory(Engine(sleep_mode=False)).release({}))
+
+
+@pytest.fixture
+def pack(tmp_path):
+    for name in ("payload", "index"):
+        (tmp_path / name).touch()
+    return {"payload": str(tmp_path / "payload"), "index": str(tmp_path / "index")}
+
+
+def back(engine, request):
+    memory = CudaMemory(engine)
+    run(memory.release({}))
+    return run(memory.take_back(request))
+
+
+def test_native_where_there_is_a_pack(pack):
+    engine = Engine()
+    answer = back(engine, pack)
+    assert answer["provider"] == "native"
+    assert engine.calls[-3:] == ["wake", "coldsnap_clear_kv", "coldsnap_load"]
+    assert "reload_weights" not in engine.calls
+
+
+def test_recovery_with_its_reason(pack):
+    assert back(Engine(), {})["provider_reason"] == "there is no payload pack"
+    engine = Engine(load={"error": "pack.chunk-differs"})
+    answer = back(engine, pack)
+    assert answer["provider"] == "recovery"
+    assert answer["provider_reason"] == "pack.chunk-differs"
+    assert engine.calls[-1] == "reload_weights"
+
+
+def test_native_that_is_demanded_and_does_not_work(pack):
+    with pytest.raises(RuntimeError, match="chunk"):
+        back(Engine(load={"error": "chunk"}), {**pack, "provider": "native"})
+
+
+def test_a_second_try_brings_back_what_is_missing():
+    engine = Engine()
+    memory = CudaMemory(engine)
+    run(memory.release({}))
+    engine.fail_once = "reload_weights"
+    with pytest.raises(OSError, match="no"):
+        run(memory.take_back({}))
+    run(memory.take_back({}))
+    assert engine.calls.count("wake") == 1, "memory was back already"
+    assert engine.calls.count("reload_weights") == 2
+    assert run(memory.take_back({})) == {}, "and nothing is done twice"
+
+
+async def _status(port: int, path: str, body: bytes = b"{}") -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST {path} HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    answer = await reader.read()
+    writer.close()
+    return int(answer.split()[1])
+
+
+def test_gate_stays_closed_until_everything_is_back():
+    async def scenario() -> None:
+        engine, gate = Engine(), Gate()
+        control = Control(CudaMemory(engine), gate)
+        await control.start(0)
+        port = control._server.sockets[0].getsockname()[1]
+        assert await _status(port, "/quiesce") == 200
+        assert gate.closed
+        engine.fail_once = "reload_weights"
+        assert await _status(port, "/resume") == 500
+        assert gate.closed
+        assert await _status(port, "/resume") == 200
+        assert not gate.closed
+
+    run(scenario())
+
+
+def test_a_request_in_flight_is_waited_for_then_told():
+    async def scenario() -> None:
+        engine, gate = Engine(), Gate()
+        gate.running = 1
+        control = Control(CudaMemory(engine), gate)
+        with pytest.raises(Refused, match="1 requests still run"):
+            await control._quiesce({"drain_seconds": 0.05})
+        assert not gate.closed
+        assert not engine.calls, "nothing was taken from it"
+
+    run(scenario())
