@@ -80,28 +80,35 @@ void Reading::fill(Lane &lane, uint8_t *to, uint64_t offset, uint64_t bytes, Dig
 }
 
 void Reading::read_direct(Lane &lane, const Job &job, Digest &digest) {
+  // By way of a slot also where the caller's memory is aligned: the ring has huge pages, into which
+  // a disk delivers 1.6 times as fast as into small ones, and a copy costs little beside that.
   for (uint64_t at = 0; at < job.bytes; at += session_.slot_bytes()) {
     const uint64_t bytes = std::min(session_.slot_bytes(), job.bytes - at);
-    auto *target = reinterpret_cast<uint8_t *>(job.address + at);
-    // O_DIRECT wants whole, aligned blocks; what is not goes by way of a slot.
-    const bool is_host = session_.place() == COLDSNAP_HYDRATE_HOST;
-    const bool is_straight = is_host && is_aligned(job.address) && is_aligned(bytes);
-    Slot *slot = is_straight ? nullptr : &session_.take_slot(lane);
-    uint8_t *memory = is_straight ? target : slot->memory;
+    Slot &slot = session_.take_slot(lane);
     control_.check();
     {
       const Timed timed(lane.spent.file_ns);
-      file_.read_direct(memory, job.offset + at, padded(bytes));
+      file_.read_direct(slot.memory, job.offset + at, padded(bytes));
     }
     lane.spent.direct_bytes += bytes;
-    if (digest.is_made() || (is_host && !is_straight)) {
-      const Turn turn(session_.pool(), lane);
-      const Timed timed(lane.spent.digest_ns);
-      digest.update(memory, bytes);
-      if (is_host && !is_straight) memcpy(target, memory, bytes);
-    }
-    if (session_.is_device()) session_.send(lane, *slot, job.address + at, bytes);
+    take_over(lane, slot, job.address + at, bytes, digest);
+    if (session_.is_device()) session_.send(lane, slot, job.address + at, bytes);
     control_.moved(bytes);
+  }
+}
+
+void Reading::take_over(Lane &lane, const Slot &slot, uint64_t address, uint64_t bytes,
+                        Digest &digest) {
+  const bool is_host = session_.place() == COLDSNAP_HYDRATE_HOST;
+  if (!is_host && !digest.is_made()) return;
+  const Turn turn(session_.pool(), lane);
+  for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+    const uint64_t count = std::min(piece_bytes, bytes - at);
+    if (digest.is_made()) {
+      const Timed timed(lane.spent.digest_ns);
+      digest.update(slot.memory + at, count);
+    }
+    if (is_host) memcpy(reinterpret_cast<uint8_t *>(address + at), slot.memory + at, count);
   }
 }
 

@@ -25,6 +25,8 @@ class Reading {
   void do_job(Lane &lane, const Job &job);
   void read_buffered(Lane &lane, const Job &job, Digest &digest);
   void read_direct(Lane &lane, const Job &job, Digest &digest);
+  // Digests a filled slot and copies it to host memory.
+  void take_over(Lane &lane, const Slot &slot, uint64_t address, uint64_t bytes, Digest &digest);
   void fill(Lane &lane, uint8_t *to, uint64_t offset, uint64_t bytes, Digest &digest);
   void check_digest(const Job &job, Digest &digest) const;
   void check_padding(Lane &lane, const Job &job);

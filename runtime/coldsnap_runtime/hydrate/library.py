@@ -63,6 +63,12 @@ class Library:
         self.call("digest", algorithm, data, len(data), made)
         return bytes(made)
 
+    def digest_at(self, algorithm: Algorithm, address: int, size: int) -> bytes:
+        """Digest of `size` bytes at an address of this process."""
+        made = (ctypes.c_uint8 * 32)()
+        self.call("digest", algorithm, address, size, made)
+        return bytes(made)
+
     def unload(self) -> None:
         """Unmap the library; no session may be open. Nothing of it is used afterwards."""
         handle = self._calls._handle  # noqa: SLF001 - ctypes has no other way

@@ -1,0 +1,144 @@
+"""``coldsnap payload hydrate`` and ``record``."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coldsnap.cli.commands.payload_app import (
+    PACK,
+    app,
+    meter,
+    needed_library,
+    open_beside,
+    verify_whole,
+)
+from coldsnap.cli.options import command
+from coldsnap.cli.session import Session
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from coldsnap.artifact.pack import PackReader
+    from coldsnap_runtime.hydrate import Library, Report
+
+
+class Device(StrEnum):
+    HOST = "host"
+    CUDA = "cuda"
+
+
+@command(
+    app,
+    examples="""
+        coldsnap payload hydrate payloads/sha256/9be1....pack
+        coldsnap payload hydrate PACK --device cuda --no-verify
+    """,
+)
+def hydrate(
+    session: Session,
+    pack: Annotated[Path, PACK],
+    device: Annotated[Device, typer.Option(help="Memory to bring it to.")] = Device.HOST,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Check every chunk's digest on the way.")
+    ] = True,
+    threads: Annotated[
+        int, typer.Option(metavar="N", help="Readers; 0: chosen by the library.", min=0, max=256)
+    ] = 0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Give up after that; 0: never.", min=0)
+    ] = 0,
+) -> None:
+    """Bring a pack into memory and let it go again: a rehearsal, with its rate and stages."""
+    from contextlib import ExitStack
+
+    library = needed_library()
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_beside(pack))
+        address = _memory(stack, library, opened, device)
+        show = stack.enter_context(meter(session, "hydrate"))
+        report = _hydrate(
+            library, opened, address, device, threads=threads, show=show, verify=verify,
+            seconds=timeout,
+        )  # fmt: skip
+    _answer(session, pack, report, verify=verify)
+
+
+def _memory(stack: "ExitStack", library: "Library", pack: "PackReader", device: Device) -> int:
+    """Address of memory that holds the whole body; it goes when `stack` closes."""
+    import mmap
+
+    from coldsnap_runtime.hydrate import Region
+    from coldsnap_runtime.hydrate.bench_file import HostMemory
+
+    size = max(pack.index.body.bytes, mmap.PAGESIZE)
+    if device is Device.CUDA:
+        return stack.enter_context(Region(library, size)).address
+    memory = HostMemory(size)
+    stack.callback(lambda: memory)
+    return memory.address
+
+
+def _hydrate(
+    library: "Library", pack: "PackReader", address: int, device: Device, *, threads: int,
+    show: "object", verify: bool, seconds: float,
+) -> "Report":  # fmt: skip
+    from coldsnap_runtime.hydrate import Session as Hydration
+    from coldsnap_runtime.hydrate import hydrate_pack
+    from coldsnap_runtime.hydrate.structures import Place
+
+    place = Place.CUDA if device is Device.CUDA else Place.HOST
+    addresses = {extent.id: address + extent.offset for extent in pack.extents}
+    with Hydration(library, place, threads=threads) as hydration:
+        return hydrate_pack(
+            hydration, pack, addresses, verify=verify, seconds=seconds,
+            progress=show,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def _answer(session: Session, path: Path, report: "Report", *, verify: bool) -> None:
+    from dataclasses import asdict
+
+    from coldsnap.render.quantities import duration, rate, size
+
+    speed = report.bytes / max(report.seconds, 1e-9)
+    checked = "every chunk checked" if verify else "not checked"
+    stages = ", ".join(f"{name} {duration(value)}" for name, value in report.stages.items())
+    session.answer(
+        f"hydrated: {path}\n"
+        f"  {size(report.bytes)} in {duration(report.seconds)}, {rate(speed)}, {checked}\n"
+        f"  {report.threads} threads, summed: {stages}; {size(report.direct_bytes)} by O_DIRECT",
+        {"path": str(path), "verified": verify, "rate": speed, **asdict(report)},
+    )
+
+
+@command(
+    app,
+    examples="""
+        coldsnap payload record payloads/sha256/9be1....pack
+        coldsnap payload record PACK --record records/pack.json
+    """,
+)
+def record(
+    session: Session,
+    pack: Annotated[Path, PACK],
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where it is written; default: beside the pack."),
+    ] = None,
+) -> None:
+    """Verify a pack and remember it: while the file stays the same it is not hashed again."""
+    from coldsnap.artifact.validation import SUFFIX, remember
+    from coldsnap.render.quantities import size
+
+    with open_beside(pack) as opened:
+        verify_whole(session, opened)
+        body = opened.index.body
+        path = Path(opened.name)
+    place = record or path.with_name(path.name + SUFFIX)
+    remember(place, path, body.sha256)
+    session.answer(
+        f"recorded: {place}\n  {body.sha256}  {size(body.bytes)}",
+        {"record": str(place), "path": str(path), "sha256": body.sha256, "bytes": body.bytes},
+    )

@@ -1,0 +1,101 @@
+"""The file and the memory that a bench moves bytes between."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from coldsnap_runtime.hydrate.library import Library
+from coldsnap_runtime.hydrate.session import Transfer
+from coldsnap_runtime.hydrate.structures import Algorithm
+
+CHUNK = 4 << 20
+BLOCK = 64 << 20
+"""Random bytes that the file repeats: larger than the caches of a processor."""
+EXTENT = 256 << 20
+
+
+class HostMemory:
+    """Touched, page-aligned memory."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._map = mmap.mmap(-1, size + 4096)
+        self.view = memoryview(self._map)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        ctypes.memset(self.address, 1, size)
+
+
+@dataclass(frozen=True)
+class BenchFile:
+    path: Path
+    size: int
+    digests: dict[Algorithm, bytes]
+
+    def transfer(self, address: int, algorithm: Algorithm) -> Transfer:
+        """All of the file to memory from `address` on."""
+        extents = [
+            (at, min(EXTENT, self.size - at), address + at) for at in range(0, self.size, EXTENT)
+        ]
+        digests = self.digests.get(algorithm)
+        return Transfer(str(self.path), self.size, extents, CHUNK, algorithm, digests)
+
+    def write_transfer(self, path: Path, address: int, size: int) -> Transfer:
+        """`size` bytes from `address` on to a new file."""
+        extents = [(at, min(EXTENT, size - at), address + at) for at in range(0, size, EXTENT)]
+        chunks = -(-size // CHUNK)
+        return Transfer(str(path), size, extents, CHUNK, Algorithm.BLAKE3, digest_count=chunks)
+
+    def remove(self) -> None:
+        """Leave nothing of it."""
+        self.path.unlink(missing_ok=True)
+        _block_of(self.path.parent).unlink(missing_ok=True)
+
+    def warm(self) -> None:
+        """Have all of it in the page cache."""
+        block = bytearray(16 << 20)
+        with self.path.open("rb", buffering=0) as file:
+            while file.readinto(block):
+                pass
+
+    def drop(self) -> None:
+        """Have none of it in the page cache."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def make_file(library: Library, folder: Path, size: int) -> BenchFile:
+    """Write the file, `size` rounded up to a chunk; one that is there and fits is taken.
+
+    Raises:
+        OSError: no room, not writable.
+    """
+    size = -(-size // CHUNK) * CHUNK
+    path, seed = folder / "coldsnap-bench.bin", _block_of(folder)
+    if seed.is_file() and path.is_file() and path.stat().st_size == size:
+        block = seed.read_bytes()
+    else:
+        block = os.urandom(BLOCK)
+        seed.write_bytes(block)
+        with path.open("wb", buffering=0) as file:
+            for at in range(0, size, BLOCK):
+                file.write(block[: min(BLOCK, size - at)])
+            os.fsync(file.fileno())
+    chunks = [block[at : at + CHUNK] for at in range(0, BLOCK, CHUNK)]
+    digests = {}
+    for algorithm in (Algorithm.SHA256, Algorithm.BLAKE3):
+        one = [library.digest(algorithm, chunk) for chunk in chunks]
+        count = size // CHUNK
+        digests[algorithm] = b"".join((one * (count // len(one) + 1))[:count])
+    return BenchFile(path, size, digests)
+
+
+def _block_of(folder: Path) -> Path:
+    return folder / "coldsnap-bench.block"
