@@ -439,6 +439,19 @@ PROBES: dict[str, Callable[[Options], Feature]] = {
     "firewall": probe_firewall,
     "clock": probe_clock,
 }
+_AT_ONCE = (
+    "root",
+    *(f"cap.{name}" for name in CAPABILITIES),
+    "kernel",
+    "python",
+    "libc",
+    "cpu",
+    "memory",
+    "huge-pages",
+    "io-uring",
+    "clock",
+)
+"""They read a few lines from the kernel and cannot hang; the others are tried in children."""
 _DEADLINES = {"criu": 30.0, "criu.dump": 30.0, "nvidia": 30.0, "cuda-checkpoint-api": 30.0}
 _DEADLINE = 10.0
 _SOME_PAST = 1_700_000_000
@@ -457,8 +470,10 @@ def profile(options: Options, known: Mapping[str, Feature] | None = None) -> dic
     kept = known or {}
     options.scratch = tempfile.mkdtemp(prefix="coldsnap-probe-")
     try:
-        children = {name: _start(name, options) for name in PROBES if name not in kept}
-        probed = {name: _collect(name, *child) for name, child in children.items()}
+        missing = [name for name in PROBES if name not in kept]
+        children = {name: _start(name, options) for name in missing if name not in _AT_ONCE}
+        probed = {name: _tried(name, options) for name in missing if name in _AT_ONCE}
+        probed |= {name: _collect(name, *child) for name, child in children.items()}
     finally:
         shutil.rmtree(options.scratch, ignore_errors=True)
     features = {name: dict(kept[name]) if name in kept else probed[name] for name in PROBES}
@@ -537,20 +552,24 @@ def _gpu_driver(features: dict[str, Feature], major: int, *, is_tried: bool) -> 
 # --- children with a deadline ---------------------------------------------------------------
 
 
+def _tried(name: str, options: Options) -> Feature:
+    begin = time.monotonic()
+    try:
+        feature = PROBES[name](options)
+    except Exception as error:  # noqa: BLE001  (a probe that fails is a feature that fails)
+        feature = lacking(FAILED, f"the probe failed: {type(error).__name__}: {error}")
+    feature["seconds"] = round(time.monotonic() - begin, 4)
+    return feature
+
+
 def _start(name: str, options: Options) -> tuple[int, int, float]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
         os.close(reader)
-        begin = time.monotonic()
-        try:
-            feature = PROBES[name](options)
-        except Exception as error:  # noqa: BLE001  (a probe that fails is a feature that fails)
-            feature = lacking(FAILED, f"the probe failed: {type(error).__name__}: {error}")
-        feature["seconds"] = round(time.monotonic() - begin, 4)
         with os.fdopen(writer, "w") as file:
-            json.dump(feature, file)
+            json.dump(_tried(name, options), file)
         os._exit(0)
     os.close(writer)
     return child, reader, time.monotonic()
