@@ -14,6 +14,7 @@ import pytest
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that;
 # the programs under test shall see it as a terminal's Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 
 STRICT = bool(os.environ.get("CI"))
 

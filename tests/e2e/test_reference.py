@@ -415,7 +415,8 @@ steps:
 def test_tampered_journal_is_reported(captured: Project) -> None:
     journal = captured.folder / ".coldsnap" / "runs" / _latest(captured) / "journal.jsonl"
     lines = journal.read_text().splitlines()
-    lines[3] = lines[3].replace("capture", "kapture", 1)
+    lines[3] = lines[3].replace("restore", "rest0re", 1)
+    assert "rest0re" in lines[3]
     journal.write_text("\n".join(lines) + "\n")
     checked = captured.run("runs", "verify", _latest(captured))
     assert checked.returncode == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def installation(native_programs: Path, tmp_path_factory: pytest.TempPathFactory
         portmap=native_programs / "coldsnap-portmap",
         inside=inside,
     )
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Not below /tmp: a unit has a /tmp of its own, and would not see what a test put there."""
+    folder = Path(tempfile.mkdtemp(prefix="coldsnap-units-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
