@@ -473,7 +473,7 @@ def profile(options: Options, known: Mapping[str, Feature] | None = None) -> dic
         missing = [name for name in PROBES if name not in kept]
         children = {name: _start(name, options) for name in missing if name not in _AT_ONCE}
         probed = {name: _tried(name, options) for name in missing if name in _AT_ONCE}
-        probed |= {name: _collect(name, *child) for name, child in children.items()}
+        probed.update({name: _collect(name, *child) for name, child in children.items()})
     finally:
         shutil.rmtree(options.scratch, ignore_errors=True)
     features = {name: dict(kept[name]) if name in kept else probed[name] for name in PROBES}
