@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from coldsnap_runtime.image_folders import Image
     from coldsnap_runtime.unit_record import UnitRecord
 
-_FIELDS = "unit run store artifact ports mounts verify deadline expose criu ready then"
+_FIELDS = "unit run store artifact ports mounts devices verify deadline expose criu ready then"
 
 
 def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from coldsnap.sdk import ColdSnapError, Engine, Model, StepContext, Unit
 from coldsnap_core.drivers import driver_of
 from coldsnap_core.target import host_of, place
 
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
 
 def engine_of(ctx: StepContext) -> Engine:
     if ctx.engine is None:
@@ -42,7 +44,7 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
         "model": model.model_dump(),
         "launch": {
             "argv": list(launch.argv),
-            "env": {**launch.env, **unit.env},
+            "env": {**launch.env, **_device_environment(unit), **unit.env},
             "cwd": unit.cwd,
             "inside": list(launch.inside),
             "caches": [*launch.caches, *unit.caches],
@@ -58,6 +60,16 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
     }
 
 
+def _device_environment(unit: Unit) -> dict[str, str]:
+    """The unit sees its own GPUs only, numbered as NVML does."""
+    if not unit.devices:
+        return {}
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        VISIBLE_DEVICES: ",".join(str(device) for device in unit.devices),
+    }
+
+
 def mounts_of(ctx: StepContext) -> list[dict[str, Any]]:
     """The unit's mounts, and the model's folder where it has one, read-only at its own path."""
     model = model_of(ctx)
@@ -68,9 +80,10 @@ def mounts_of(ctx: StepContext) -> list[dict[str, Any]]:
 
 
 def launch_sha256(body: dict[str, Any]) -> str:
-    """Digest of what identifies a launch: everything but the placement of ports and mounts."""
+    """Digest of what identifies a launch: all but the placement of ports, mounts and devices."""
     launch = dict(body["launch"])
     launch["ports"] = [{"name": p["name"], "inner": p["inner"]} for p in launch["ports"]]
+    launch["env"] = {k: v for k, v in launch["env"].items() if k != VISIBLE_DEVICES}
     launch["mounts"] = [{k: v for k, v in m.items() if k != "source"} for m in launch["mounts"]]
     return digest({"engine": body["engine"], "model": body["model"], "launch": launch})
 

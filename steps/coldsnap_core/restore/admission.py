@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coldsnap.sdk import ColdSnapError
@@ -12,7 +12,9 @@ def admit(descriptor: Mapping[str, Any], identity: Mapping[str, Any], where: str
     """Refuse before anything is touched.
 
     Raises:
-        ColdSnapError: ``restore.architecture-differs``, ``restore.cpu-features-missing``.
+        ColdSnapError: ``restore.architecture-differs``, ``restore.cpu-features-missing``,
+            ``gpu.driver-missing``, ``gpu.driver-too-old``, ``gpu.model-differs``,
+            ``gpu.capability-differs``.
     """
     architecture = str(descriptor.get("architecture") or "")
     found = str(identity.get("architecture") or "")
@@ -35,3 +37,53 @@ def admit(descriptor: Mapping[str, Any], identity: Mapping[str, Any], where: str
             cause="libraries choose their code by CPU features once, at start",
             remedy="restore on a CPU that has them, or capture on the oldest CPU of the fleet",
         )
+    if devices := descriptor.get("devices"):
+        _admit_driver(str(descriptor.get("nvidia_driver_min") or ""), identity, where)
+        for device in devices:
+            _admit_gpu(device, identity.get("gpus") or (), where)
+
+
+def _admit_driver(floor: str, identity: Mapping[str, Any], where: str) -> None:
+    found = str(identity.get("nvidia_driver") or "")
+    if not found:
+        raise ColdSnapError(
+            "gpu.driver-missing",
+            "this host has no NVIDIA driver, and the unit was captured with CUDA state",
+            where,
+            remedy="restore it on a host with the GPU that it was captured on",
+        )
+    if floor and _major(found) < _major(floor):
+        raise ColdSnapError(
+            "gpu.driver-too-old",
+            f"NVIDIA driver {found} is older than {floor}",
+            where,
+            remedy=f"install an NVIDIA driver >= {floor}",
+        )
+
+
+def _admit_gpu(device: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Some GPU must be of the captured model; which one, and its memory, the target looks at."""
+    name, wanted = str(device.get("gpu_name")), str(device.get("compute_capability"))
+    same = [gpu for gpu in gpus if gpu.get("name") == name]
+    details = tuple(f"GPU {gpu.get('index')}: {gpu.get('name')}" for gpu in gpus)
+    if not same:
+        raise ColdSnapError(
+            "gpu.model-differs",
+            f"captured on {name}, and no GPU of this host is one",
+            where,
+            details=details,
+            remedy="restore on a GPU of the captured model, or capture on this one",
+        )
+    if all(gpu.get("compute_capability") != wanted for gpu in same):
+        raise ColdSnapError(
+            "gpu.capability-differs",
+            f"captured on compute capability {wanted}, which no GPU of this host has",
+            where,
+            details=details,
+            remedy="restore on a GPU of the captured model, or capture on this one",
+        )
+
+
+def _major(version: str) -> int:
+    head = version.partition(".")[0]
+    return int(head) if head.isdigit() else 0

@@ -92,6 +92,8 @@ class Restore(Step[RestoreSpec]):
             "criu": f"{place(ctx)['pack']}/criu/criu",
             "expose": False,
         }
+        if unit_of(ctx).devices:
+            request["devices"] = list(unit_of(ctx).devices)
         if spec.through != "restore":
             request["then"] = _then(spec, ctx)
         result = command(ctx, "unit.restore", request)
@@ -150,6 +152,8 @@ def _essentials(descriptor: Mapping[str, Any]) -> dict[str, Any]:
         "driver": (descriptor.get("snapshot_driver") or {}).get("id", ""),
         "architecture": units[0].get("architecture", ""),
         "cpu_flags": extensions.get("cpu_flags", []),
+        "devices": units[0].get("devices") or [],
+        "nvidia_driver_min": units[0].get("nvidia_driver_min", ""),
         "bytes": _sum(objects),
         "payload_bytes": _sum(payloads.get("objects") or []),
         "engine": (descriptor.get("launch") or {}).get("engine", ""),
