@@ -21,6 +21,9 @@ class Digest {
   // Throws Failure for an unknown algorithm.
   explicit Digest(uint32_t algorithm);
   void update(const void *data, size_t bytes);
+  // Two chunks at once, which costs SHA-256 little more time than one.
+  static void update_two(Digest &first, const void *first_data, size_t first_bytes, Digest &second,
+                         const void *second_data, size_t second_bytes);
   void finish(uint8_t *digest);
   bool is_made() const { return !std::holds_alternative<std::monostate>(hasher_); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace coldsnap::hydrate {
 
@@ -21,10 +22,23 @@ Reading::Reading(Session &session, const coldsnap_hydrate_request &request)
 
 void Reading::work(unsigned thread) {
   Lane &lane = session_.lane(thread);
+  const bool is_paired = request_.algorithm == COLDSNAP_HYDRATE_SHA256 && lane.slots.size() > 1;
+  const uint64_t width = is_paired ? 2 : 1;
   uint64_t extent = 0;
-  for (uint64_t number = next_++; number < work_.jobs(); number = next_++) {
+  std::vector<Strand> strands;
+  for (uint64_t first = next_.fetch_add(width); first < work_.jobs();
+       first = next_.fetch_add(width)) {
     control_.check();
-    do_job(lane, work_.job(number, extent));
+    strands.clear();
+    for (uint64_t number = first; number < std::min(first + width, work_.jobs()); number++) {
+      strands.emplace_back(work_.job(number, extent), request_.algorithm);
+    }
+    move(lane, strands);
+    for (auto &strand : strands) {
+      lane.spent.bytes += strand.job.bytes;
+      if (strand.digest.is_made() && strand.job.bytes > 0) check_digest(strand.job, strand.digest);
+      if (request_.check_padding != 0 && strand.job.padding > 0) check_padding(lane, strand.job);
+    }
   }
 }
 
@@ -33,83 +47,88 @@ void Reading::finish() {
   file_.check_unchanged();
 }
 
-void Reading::do_job(Lane &lane, const Job &job) {
-  if (job.bytes > 0) {
-    Digest digest(request_.algorithm);
-    if (file_.prefers_direct(job.offset, job.bytes)) {
-      read_direct(lane, job, digest);
-    } else {
-      read_buffered(lane, job, digest);
-    }
-    if (digest.is_made()) check_digest(job, digest);
-    lane.spent.bytes += job.bytes;
+void Reading::move(Lane &lane, std::span<Strand> strands) {
+  bool is_direct = false;
+  for (auto &strand : strands) {
+    const Job &job = strand.job;
+    strand.is_direct = job.bytes > 0 && file_.prefers_direct(job.offset, job.bytes);
+    is_direct |= strand.is_direct;
+    if (!file_.is_direct() && job.bytes > 0) file_.expect(job.offset, job.bytes);
   }
-  if (request_.check_padding != 0 && job.padding > 0) check_padding(lane, job);
-}
-
-void Reading::read_buffered(Lane &lane, const Job &job, Digest &digest) {
-  if (!file_.is_direct()) file_.expect(job.offset, job.bytes);
-  const uint64_t step = session_.place() == COLDSNAP_HYDRATE_HOST ? job.bytes : session_.slot_bytes();
-  for (uint64_t at = 0; at < job.bytes; at += step) {
-    const uint64_t bytes = std::min(step, job.bytes - at);
-    if (session_.place() == COLDSNAP_HYDRATE_HOST) {
-      fill(lane, reinterpret_cast<uint8_t *>(job.address), job.offset, bytes, digest);
-      continue;
+  const auto is_whole = [](const Strand &s) { return s.done == s.job.bytes; };
+  if (is_direct) {
+    while (!std::ranges::all_of(strands, is_whole)) {
+      fetch_all(lane, strands, session_.slot_bytes());
+      // A thread that waits for a disk holds no turn.
+      const Turn turn(session_.pool(), lane);
+      finish_step(lane, strands);
     }
-    Slot &slot = session_.take_slot(lane);
-    fill(lane, slot.memory, job.offset + at, bytes, digest);
-    if (session_.is_device()) session_.send(lane, slot, job.address + at, bytes);
+    return;
   }
-}
-
-void Reading::fill(Lane &lane, uint8_t *to, uint64_t offset, uint64_t bytes, Digest &digest) {
+  // Out of the page cache all of it is processor time.
   const Turn turn(session_.pool(), lane);
-  for (uint64_t at = 0; at < bytes; at += piece_bytes) {
-    const uint64_t count = std::min(piece_bytes, bytes - at);
-    control_.check();
-    {
-      const Timed timed(lane.spent.file_ns);
-      file_.read(to + at, offset + at, count);
-    }
-    if (digest.is_made()) {
-      const Timed timed(lane.spent.digest_ns);
-      digest.update(to + at, count);
-    }
-    control_.moved(count);
+  while (!std::ranges::all_of(strands, is_whole)) {
+    fetch_all(lane, strands, piece_bytes);
+    finish_step(lane, strands);
   }
 }
 
-void Reading::read_direct(Lane &lane, const Job &job, Digest &digest) {
+void Reading::fetch_all(Lane &lane, std::span<Strand> strands, uint64_t step) {
+  control_.check();
+  // The strands go in step, so that no slot is taken again before it was sent.
+  for (auto &strand : strands) fetch(lane, strand, step);
+}
+
+void Reading::finish_step(Lane &lane, std::span<Strand> strands) {
+  digest(lane, strands);
+  for (auto &strand : strands) deliver(lane, strand);
+}
+
+void Reading::fetch(Lane &lane, Strand &strand, uint64_t step) {
+  const Job &job = strand.job;
+  const uint64_t in_slot = strand.done % session_.slot_bytes();
+  strand.bytes = std::min({job.bytes - strand.done, step, session_.slot_bytes() - in_slot});
+  if (strand.bytes == 0) return;
   // By way of a slot also where the caller's memory is aligned: the ring has huge pages, into which
   // a disk delivers 1.6 times as fast as into small ones, and a copy costs little beside that.
-  for (uint64_t at = 0; at < job.bytes; at += session_.slot_bytes()) {
-    const uint64_t bytes = std::min(session_.slot_bytes(), job.bytes - at);
-    Slot &slot = session_.take_slot(lane);
-    control_.check();
-    {
-      const Timed timed(lane.spent.file_ns);
-      file_.read_direct(slot.memory, job.offset + at, padded(bytes));
-    }
-    lane.spent.direct_bytes += bytes;
-    take_over(lane, slot, job.address + at, bytes, digest);
-    if (session_.is_device()) session_.send(lane, slot, job.address + at, bytes);
-    control_.moved(bytes);
+  const bool is_straight = session_.place() == COLDSNAP_HYDRATE_HOST && !strand.is_direct;
+  if (is_straight) {
+    strand.memory = reinterpret_cast<uint8_t *>(job.address + strand.done);
+  } else {
+    if (in_slot == 0) strand.slot = &session_.take_slot(lane);
+    strand.memory = strand.slot->memory + in_slot;
+  }
+  const Timed timed(lane.spent.file_ns);
+  if (strand.is_direct) {
+    file_.read_direct(strand.memory, job.offset + strand.done, padded(strand.bytes));
+    lane.spent.direct_bytes += strand.bytes;
+  } else {
+    file_.read(strand.memory, job.offset + strand.done, strand.bytes);
   }
 }
 
-void Reading::take_over(Lane &lane, const Slot &slot, uint64_t address, uint64_t bytes,
-                        Digest &digest) {
-  const bool is_host = session_.place() == COLDSNAP_HYDRATE_HOST;
-  if (!is_host && !digest.is_made()) return;
-  const Turn turn(session_.pool(), lane);
-  for (uint64_t at = 0; at < bytes; at += piece_bytes) {
-    const uint64_t count = std::min(piece_bytes, bytes - at);
-    if (digest.is_made()) {
-      const Timed timed(lane.spent.digest_ns);
-      digest.update(slot.memory + at, count);
-    }
-    if (is_host) memcpy(reinterpret_cast<uint8_t *>(address + at), slot.memory + at, count);
+void Reading::digest(Lane &lane, std::span<Strand> strands) {
+  if (request_.algorithm == COLDSNAP_HYDRATE_UNVERIFIED) return;
+  const Timed timed(lane.spent.digest_ns);
+  if (strands.size() == 2) {
+    auto &a = strands[0], &b = strands[1];
+    Digest::update_two(a.digest, a.memory, a.bytes, b.digest, b.memory, b.bytes);
+  } else {
+    for (auto &strand : strands) strand.digest.update(strand.memory, strand.bytes);
   }
+}
+
+void Reading::deliver(Lane &lane, Strand &strand) {
+  const uint64_t address = strand.job.address + strand.done;
+  if (strand.bytes > 0 && strand.is_direct && session_.place() == COLDSNAP_HYDRATE_HOST) {
+    memcpy(reinterpret_cast<uint8_t *>(address), strand.memory, strand.bytes);
+  }
+  strand.done += strand.bytes;
+  control_.moved(strand.bytes);
+  if (strand.bytes == 0 || !session_.is_device()) return;
+  const uint64_t in_slot = (strand.done - 1) % session_.slot_bytes() + 1;
+  if (in_slot < session_.slot_bytes() && strand.done < strand.job.bytes) return;
+  session_.send(lane, *strand.slot, strand.job.address + strand.done - in_slot, in_slot);
 }
 
 void Reading::check_digest(const Job &job, Digest &digest) const {

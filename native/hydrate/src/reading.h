@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <span>
 
 #include "control.h"
 #include "digest.h"
@@ -22,12 +23,25 @@ class Reading {
   void finish();
 
  private:
-  void do_job(Lane &lane, const Job &job);
-  void read_buffered(Lane &lane, const Job &job, Digest &digest);
-  void read_direct(Lane &lane, const Job &job, Digest &digest);
-  // Digests a filled slot and copies it to host memory.
-  void take_over(Lane &lane, const Slot &slot, uint64_t address, uint64_t bytes, Digest &digest);
-  void fill(Lane &lane, uint8_t *to, uint64_t offset, uint64_t bytes, Digest &digest);
+  // A chunk on its way: the piece of it that is in memory, and its digest so far.
+  struct Strand {
+    Strand(const Job &its, uint32_t algorithm) : job(its), digest(algorithm) {}
+    Job job;
+    Digest digest;
+    bool is_direct = false;
+    uint64_t done = 0;
+    Slot *slot = nullptr;
+    uint8_t *memory = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  void move(Lane &lane, std::span<Strand> strands);
+  void fetch_all(Lane &lane, std::span<Strand> strands, uint64_t step);
+  void finish_step(Lane &lane, std::span<Strand> strands);
+  // Reads the next piece, `step` bytes at most, into memory or a slot.
+  void fetch(Lane &lane, Strand &strand, uint64_t step);
+  void digest(Lane &lane, std::span<Strand> strands);
+  void deliver(Lane &lane, Strand &strand);
   void check_digest(const Job &job, Digest &digest) const;
   void check_padding(Lane &lane, const Job &job);
   void check_zeros(const Job &job, const uint8_t *from, uint64_t bytes) const;

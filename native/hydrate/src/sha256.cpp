@@ -118,6 +118,39 @@ COLDSNAP_SHA void compress_lanes(uint32_t *const *states, const uint8_t *data, s
   for (int lane = 0; lane < lanes; lane++) store(states[lane], now[lane]);
 }
 
+// Two messages: one waits for its results while the other computes.
+COLDSNAP_SHA void compress_two(uint32_t *const *states, const uint8_t *const *data, size_t blocks) {
+  Registers now[2] = {load(states[0]), load(states[1])};
+  for (size_t block = 0; block < blocks; block++) {
+    const Registers before[2] = {now[0], now[1]};
+    __m128i w[2][4];
+    for (int i = 0; i < 4; i++) {
+      for (int lane = 0; lane < 2; lane++) {
+        w[lane][i] = words(data[lane] + 64 * block + 16 * static_cast<size_t>(i));
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+      const auto k = _mm_loadu_si128(reinterpret_cast<const __m128i *>(constants + 4 * i));
+#pragma GCC unroll 2
+      for (int lane = 0; lane < 2; lane++) {
+        four_rounds(now[lane], _mm_add_epi32(w[lane][i % 4], k));
+        if (i < 12) {
+          const auto &last = w[lane][(i + 3) % 4];
+          auto next = _mm_sha256msg1_epu32(w[lane][i % 4], w[lane][(i + 1) % 4]);
+          next = _mm_add_epi32(next, _mm_alignr_epi8(last, w[lane][(i + 2) % 4], 4));
+          w[lane][i % 4] = _mm_sha256msg2_epu32(next, last);
+        }
+      }
+    }
+    for (int lane = 0; lane < 2; lane++) {
+      now[lane].abef = _mm_add_epi32(now[lane].abef, before[lane].abef);
+      now[lane].cdgh = _mm_add_epi32(now[lane].cdgh, before[lane].cdgh);
+    }
+  }
+  for (int lane = 0; lane < 2; lane++) store(states[lane], now[lane]);
+}
+
 void compress_sha_ni(uint32_t *state, const uint8_t *data, size_t blocks) {
   compress_lanes<1>(&state, data, blocks);
 }
@@ -150,9 +183,10 @@ Sha256::Sha256()
       block_{} {}
 
 void Sha256::update(const void *data, size_t bytes) {
+  if (bytes == 0) return;
   auto *at = static_cast<const uint8_t *>(data);
   total_ += bytes;
-  if (held_ > 0 && bytes > 0) {
+  if (held_ > 0) {
     const size_t taken = std::min(bytes, block_.size() - held_);
     memcpy(block_.data() + held_, at, taken);
     held_ += taken, at += taken, bytes -= taken;
@@ -179,6 +213,25 @@ void Sha256::update_both(Sha256 &first, Sha256 &second, const void *data, size_t
 #endif
   first.update(data, bytes);
   second.update(data, bytes);
+}
+
+void Sha256::update_two(Sha256 &first, const void *first_data, Sha256 &second,
+                        const void *second_data, size_t bytes) {
+  const auto *data0 = static_cast<const uint8_t *>(first_data);
+  const auto *data1 = static_cast<const uint8_t *>(second_data);
+#if defined(__x86_64__)
+  if (fast && first.held_ == 0 && second.held_ == 0) {
+    const size_t whole = bytes / 64 * 64;
+    uint32_t *const states[] = {first.state_.data(), second.state_.data()};
+    const uint8_t *const data[] = {data0, data1};
+    compress_two(states, data, whole / 64);
+    first.total_ += whole;
+    second.total_ += whole;
+    data0 += whole, data1 += whole, bytes -= whole;
+  }
+#endif
+  first.update(data0, bytes);
+  second.update(data1, bytes);
 }
 
 void Sha256::finish(uint8_t *digest) {

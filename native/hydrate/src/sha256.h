@@ -18,9 +18,11 @@ class Sha256 {
 
   // The same bytes into two hashes; the instructions of both overlap.
   static void update_both(Sha256 &first, Sha256 &second, const void *data, size_t bytes);
+  // Different bytes of one length into two hashes; twice as fast as one after the other.
+  static void update_two(Sha256 &first, const void *first_data, Sha256 &second,
+                         const void *second_data, size_t bytes);
 
  private:
-  friend struct Sha256Pair;
   std::array<uint32_t, 8> state_;
   std::array<uint8_t, 64> block_;
   size_t held_ = 0;

@@ -327,3 +327,22 @@ def test_the_published_pack_is_left_as_it_was(
     after = ref.body.stat()
     assert stat.S_IMODE(after.st_mode) == 0o400
     assert (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+
+
+@pytest.mark.parametrize(
+    "length", [1, 63, 64, 65, 8191, 8193, 8256, 10_000, 16_000, 25_000, 40_961]
+)
+def test_chunks_are_hashed_two_at_a_time_whatever_their_lengths(
+    session: Session, tmp_path: Path, length: int
+) -> None:
+    data = os.urandom(length)
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    memory = Memory({"x": length})
+    digests = [hashlib.sha256(data[i : i + 8192]).digest() for i in range(0, length, 8192)]
+    transfer = Transfer(
+        str(path), length, [(0, length, memory.addresses["x"])], 8192, Algorithm.SHA256,
+        b"".join(digests),
+    )  # fmt: skip
+    session.read(transfer)
+    assert memory.read("x") == data
