@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     variables=True,
     examples="""
         coldsnap plan diff plans/reference/capture.yaml --var model=model
-        coldsnap plan diff plans/reference/restore.yaml --var model=model -i inventories/prod.yaml --out restore.plan
+        coldsnap plan diff plans/reference/restore.yaml --var model=model --out restore.plan
         coldsnap plan diff plans/reference/restore.yaml --var model=model --detailed-exitcode
     """,
 )
@@ -75,7 +75,7 @@ def diff(
     variables=True,
     examples="""
         coldsnap plan apply plans/reference/capture.yaml --var model=model
-        coldsnap plan apply plans/reference/capture.yaml --var model=model -i inventories/prod.yaml --yes
+        coldsnap plan apply plans/reference/capture.yaml --var model=model --yes
         coldsnap plan apply restore.plan
     """,
 )
