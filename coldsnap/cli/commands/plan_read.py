@@ -83,7 +83,7 @@ def show(
     examples="""
         coldsnap plan graph plans/reference/capture.yaml --var model=model
         coldsnap plan graph plans/reference/capture.yaml --var model=model --format mermaid
-        coldsnap plan graph plans/reference/capture.yaml --var model=model --format svg --out plan.svg
+        coldsnap plan graph plans/reference/capture.yaml --var model=model --format svg
     """,
 )
 def graph(
