@@ -40,6 +40,7 @@ class Root(LazyGroup):
         "artifact": _group("artifact", "List, inspect, verify, compare and delete captures."),
         "payload": _group("payload", "Make, list and verify payload packs."),
         "runtime": _group("runtime", "Build, show, verify and clean up the runtime pack."),
+        "bench": _group("bench", "Measure on your own hosts what a restore saves."),
         "step": _group("step", "List, describe and scaffold step types."),
         "capture": _operation("capture"),
         "restore": _operation("restore"),

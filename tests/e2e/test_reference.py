@@ -280,6 +280,22 @@ def test_a_restore_goes_through_to_the_acceptance_in_one_job(captured: Project) 
     assert mine == {f"{last}.restore.restore.engine", f"{last}.restore.expose.engine"}
 
 
+def test_a_bench_compares_cold_starts_with_restores(captured: Project) -> None:
+    plans = [str(ROOT / "plans" / name) for name in (CAPTURE, RESTORE)]
+    flags = ["--var", f"model={captured.model}", "--var", f"port={captured.port}"]
+    counts = ["--cold", "1", "--restores", "2", "--json", "--yes"]
+    where = ["-i", str(captured.inventory)]
+    done = captured.run("bench", "cold-vs-restore", *plans, *flags, *counts, *where, timeout=600)
+    assert done.returncode == 0, done.stderr
+    (unit,) = json.loads(done.stdout)["units"]
+    assert (len(unit["cold"]), len(unit["restored"])) == (1, 2)
+    assert unit["same_answer"] is True
+    assert unit["ratio"] > 1, "a restore is faster than a cold start"
+    names = [name for name, _ in unit["restored"][0]["spans"]]
+    assert names[:3] == ["verify", "restore", "hydrate"]
+    assert serves(captured.port), "the units serve afterwards"
+
+
 def _kill_at(run: subprocess.Popen[str], step: str) -> None:
     """kill -9 as soon as `step` is reported as started."""
     assert run.stderr is not None

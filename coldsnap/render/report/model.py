@@ -249,6 +249,11 @@ def _parts(group: Iterable[InstanceHistory]) -> tuple[tuple[str, float, str], ..
     return tuple(parts)
 
 
+def top_spans(envelope: Any) -> tuple[tuple[str, float], ...]:
+    """(name, seconds) of an envelope's spans that lie in no other, in order."""
+    return tuple((s.name, s.seconds) for s in _spans(envelope, 0, 0, 0) if s.depth == 0)
+
+
 def _artifacts(instances: Iterable[InstanceHistory]) -> tuple[str, ...]:
     found = (i.outputs.get("artifact") for i in instances)
     return tuple(dict.fromkeys(value for value in found if isinstance(value, str) and value))
