@@ -104,7 +104,8 @@ def run_timing(history: History) -> Timing | None:
     own = accept(Timing((clock,), tuple(spans)).to_json()) if spans else None
     parts = {"run": own} if own else {}
     for item in longest:
-        found = accept(item.outputs.get("timing"))
+        # What an instance reports that another one did, a restore that went on, is told there.
+        found = accept(item.outputs.get("timing")) if item.touched else None
         if found is not None:
             parts[_identity(item)] = found
     return merge(parts)

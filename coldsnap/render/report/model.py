@@ -145,7 +145,9 @@ def _step_bar(instance: InstanceHistory, run_start: float) -> StepBar:
         attempts=instance.attempts,
         summary=_text(instance.change.get("summary")),
         reason=str(instance.error) if instance.error else instance.reason,
-        spans=_spans(instance.outputs.get("timing"), run_start, start, end),
+        spans=_spans(instance.outputs.get("timing"), run_start, start, end)
+        if instance.touched
+        else (),
     )
 
 
@@ -239,14 +241,16 @@ def _parts(group: Iterable[InstanceHistory]) -> tuple[tuple[str, float, str], ..
     for instance in group:
         if not instance.touched:
             continue
-        spans = [s for s in _spans(instance.outputs.get("timing"), 0, 0, 0) if s.depth == 0]
-        moved = _number(instance.outputs.get("bytes"))
-        # The bytes are those of the first span; what follows it waits and checks.
-        for number, span in enumerate(spans):
-            fast = moved and not number and span.seconds > 0
-            note = f"{size(moved)}, {rate(moved / span.seconds)}" if moved and fast else ""
-            parts.append((span.name, span.seconds, note))
+        spans = _spans(instance.outputs.get("timing"), 0, 0, 0)
+        parts += [(s.name, s.seconds, _moved(s)) for s in spans if s.depth == 0]
     return tuple(parts)
+
+
+def _moved(span: SpanBar) -> str:
+    """Bytes and rate of a span that moved some."""
+    text = span.attributes.get("bytes", "")
+    count = int(text) if text.isdecimal() else 0
+    return f"{size(count)}, {rate(count / span.seconds)}" if count and span.seconds > 0 else ""
 
 
 def top_spans(envelope: Any) -> tuple[tuple[str, float], ...]:

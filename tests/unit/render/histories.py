@@ -10,7 +10,7 @@ START = 1_796_059_476.0
 RUN = "01KBA2C3D4E5F6G7H8J9K0M1N2"
 
 
-def envelope(*spans: tuple[str, float, float], parent: str | None = None) -> dict:
+def envelope(*spans: tuple[str, float, float], parent: str | None = None, size: int = 0) -> dict:
     """Spans (name, start, seconds) on a host whose boot was 1000 s before the run."""
     return {
         "format": 1,
@@ -25,7 +25,7 @@ def envelope(*spans: tuple[str, float, float], parent: str | None = None) -> dic
                 "start_offset_seconds": 1000 + start,
                 "duration_seconds": seconds,
                 "status": "ok",
-                "attributes": {"method": "mmap"},
+                "attributes": {"method": "mmap", **({"bytes": str(size)} if size else {})},
                 **({"parent": parent} if parent and number else {}),
             }
             for number, (name, start, seconds) in enumerate(spans)
@@ -86,7 +86,10 @@ def restored(hosts: tuple[str, ...] = ("gpu-1", "gpu-2")) -> History:
                 host,
                 3.25,
                 0.5,
-                outputs={"bytes": 16 << 30, "timing": envelope(("hydrate", 3.3, 0.4))},
+                outputs={
+                    "bytes": 16 << 30,
+                    "timing": envelope(("hydrate", 3.3, 0.4), size=16 << 30),
+                },
             ),
             step(
                 "accept",
