@@ -18,8 +18,9 @@ $(BIN)/.ready: requirements/dev.txt pyproject.toml
 
 setup: $(BIN)/.ready native ## virtual environment with everything pinned, and the native binaries
 
-native: build/native/.ready ## the static binaries that run on targets
-build/native/.ready: $(wildcard native/src/*) native/CMakeLists.txt $(wildcard native/include/*)
+native: build/native/.ready ## the static binaries that run on targets, and the hydration library
+build/native/.ready: $(wildcard native/src/*) native/CMakeLists.txt $(wildcard native/include/*) \
+		$(wildcard native/hydrate/src/*) native/hydrate/CMakeLists.txt $(wildcard native/hydrate/include/*)
 	@tools/build-native
 
 demo: setup ## capture a live engine, kill it, bring it back: ENGINE=reference or ENGINE=vllm

@@ -23,7 +23,7 @@ constexpr int prefer_node = 1;  // MPOL_PREFERRED
 
 // Enough reads under way for a disk, enough cores for the digests. The first thread of a write
 // only hashes, so there are two at least.
-uint32_t usual_threads() { return std::clamp(usable_cores() * 2, 8U, 32U); }
+uint32_t usual_threads() { return std::clamp(usable_cores() * 2, 16U, 32U); }
 
 coldsnap_hydrate_settings completed(coldsnap_hydrate_settings settings) {
   const auto refuse = [](std::string message) {

@@ -77,7 +77,7 @@ from coldsnap_runtime.hydrate.session import Transfer
 from coldsnap_runtime.hydrate.structures import Algorithm, Io, Place
 library = Library(sys.argv[1])
 size, driver = int(sys.argv[3]), sys.argv[4]
-session = Session(library, Place.NOWHERE if driver == "-" else Place.CUDA, io=Io[sys.argv[5]],
+session = Session(library, Place.NOWHERE if driver == "-" else Place.CUDA, io=Io[sys.argv[5]], threads=8,
                   cuda_library=driver)
 extents = [(i << 30, 1 << 30, (1 << 40) + (i << 30)) for i in range(size >> 30)]
 from threading import Timer
