@@ -12,7 +12,7 @@ namespace coldsnap::hydrate {
 namespace {
 
 // Values and layouts of cuda.h, which is not needed to build this.
-constexpr int memory_type_device = 2;
+constexpr int location_device = 1;
 constexpr int allocation_pinned = 1;
 constexpr int access_read_write = 3;
 constexpr unsigned register_portable = 1;
@@ -42,7 +42,7 @@ static_assert(sizeof(AllocationProperties) == 32);
 AllocationProperties properties_for(int device) {
   AllocationProperties properties{};
   properties.type = allocation_pinned;
-  properties.location = {memory_type_device, device};
+  properties.location = {location_device, device};
   return properties;
 }
 
@@ -210,7 +210,7 @@ void Cuda::release(Handle handle) const { check(calls_->release(handle), "cuMemR
 
 void Cuda::map(Address address, size_t bytes, Handle handle) const {
   check(calls_->map(address, bytes, 0, handle, 0), "cuMemMap");
-  const AccessDescription access{{memory_type_device, device_}, access_read_write};
+  const AccessDescription access{{location_device, device_}, access_read_write};
   const int result = calls_->set_access(address, bytes, &access, 1);
   if (result != 0) {
     calls_->unmap(address, bytes);

@@ -207,8 +207,12 @@ int cuMemAddressFree(unsigned long long address, size_t bytes) {
   reservations--;
   return 0;
 }
-int cuMemCreate(unsigned long long *handle, size_t bytes, const void *, unsigned long long) {
+int cuMemCreate(unsigned long long *handle, size_t bytes, const void *properties,
+                unsigned long long) {
   if (const int code = fails("cuMemCreate")) return code;
+  // Pinned device memory of device 0, as cuda.h has it: type, handle types, location{type, id}.
+  const int wanted[] = {1, 0, 1, 0};
+  if (memcmp(properties, wanted, sizeof wanted) != 0) return 1;
   *handle = next_handle++;
   const std::lock_guard lock(table);
   created[*handle] = bytes;
@@ -239,7 +243,9 @@ int cuMemUnmap(unsigned long long address, size_t bytes) {
   mappings--;
   return memory == MAP_FAILED ? 2 : 0;
 }
-int cuMemSetAccess(unsigned long long, size_t, const void *, size_t) {
+int cuMemSetAccess(unsigned long long, size_t, const void *description, size_t count) {
+  const int wanted[] = {1, 0, 3};  // device 0, read and write
+  if (count != 1 || memcmp(description, wanted, sizeof wanted) != 0) return 1;
   return fails("cuMemSetAccess");
 }
 int cuDeviceGetGraphMemAttribute(int, int attribute, void *value) {
