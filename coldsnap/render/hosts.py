@@ -169,10 +169,10 @@ def _identity(profile: Mapping[str, Any]) -> str:
 def status_text(
     answers: Sequence[HostAnswer], palette: Palette = PLAIN, *, show_all: bool = False
 ) -> str:
-    """Unit, host, engine, model, generation, state, since, memory; of what has not stopped."""
+    """Unit, host, engine, model, generation, state, since, memory; without what is over."""
     rows: list[Sequence[str | Cell]] = []
     for answer in answers:
-        units = [u for u in units_of(answer) if show_all or u.get("state") != "stopped"]
+        units = [u for u in units_of(answer) if show_all or _matters(u, units_of(answer))]
         rows.extend(_unit_row(answer.host, unit) for unit in units)
     parts = []
     if rows:
@@ -208,6 +208,19 @@ def only_units(answer: HostAnswer, ids: Sequence[str]) -> HostAnswer:
     """The answer without the units that are not named."""
     kept = [unit for unit in units_of(answer) if unit.get("unit") in ids]
     return HostAnswer(answer.host, {**answer.value, "units": kept}, answer.error)
+
+
+def _matters(unit: Mapping[str, Any], units: Sequence[Mapping[str, Any]]) -> bool:
+    """Stopped ones do not; a dead one only while no later generation has taken its place."""
+    if unit.get("state") != "dead":
+        return unit.get("state") != "stopped"
+    later = [u for u in units if u.get("unit") == unit.get("unit") and _number(u) > _number(unit)]
+    return not later
+
+
+def _number(unit: Mapping[str, Any]) -> int:
+    number = unit.get("generation")
+    return number if isinstance(number, int) else 0
 
 
 def _unit_row(host: str, unit: Mapping[str, Any]) -> Sequence[str | Cell]:

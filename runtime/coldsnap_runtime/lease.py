@@ -261,8 +261,9 @@ def _held(lease: Lease) -> ColdSnapError:
         "lease.held",
         f"unit {lease.unit} is held by run {lease.run}{who} ({state})",
         details=(f"machine {lease.machine_id}", f"run {lease.run}", f"seconds left {left:.0f}"),
-        remedy=f"wait for run {lease.run} to end, or cancel it; its lease expires by itself "
-        "when it is dead",
+        remedy=f"wait for run {lease.run} to end; if it is yours and was interrupted: "
+        f"coldsnap plan resume {lease.run}, or plan rollback {lease.run}; without either its lease "
+        "expires by itself",
     )
 
 

@@ -107,6 +107,8 @@ def publish(value: dict[str, Any], context: Context) -> dict[str, Any]:
         give_back(request.path, owner_of(context.state_dir))
     result = {key: item for key, item in done.to_json().items() if key != "descriptor"}
     _mark_published(folder, result)
+    if folder.is_relative_to(context.path("captures")):
+        shutil.rmtree(folder, ignore_errors=True)  # its bytes are the store's now
     return {**result, "tags": list(request.tags)}
 
 

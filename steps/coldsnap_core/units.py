@@ -20,6 +20,8 @@ class Generation:
     artifact: str
     """Digest of the manifest it was restored from; empty after a cold start."""
     exposed: bool
+    ports: tuple[tuple[int, str, int], ...] = ()
+    """(inner, host, port) of each."""
 
     @property
     def is_live(self) -> bool:
@@ -37,7 +39,7 @@ def observe_unit(ctx: StepContext, *, detail: str = "") -> dict[str, Any]:
     `detail`: ``hydrated`` or ``accepted``, kept too.
     """
     answer = ask(ctx, "unit.status", _request(ctx, details=bool(detail)))
-    keep = ["generation", "state", "launch_sha256", "artifact", "exposed"]
+    keep = ["generation", "state", "launch_sha256", "artifact", "exposed", "ports"]
     units = [{key: unit.get(key) for key in keep} for unit in answer.get("units") or []]
     for row, unit in zip(units, answer.get("units") or [], strict=True):
         if detail and unit.get(detail):
@@ -74,6 +76,7 @@ def _generation(item: Mapping[str, Any]) -> Generation:
         launch_sha256=str(item.get("launch_sha256") or ""),
         artifact=str(item.get("artifact") or ""),
         exposed=bool(item.get("exposed")),
+        ports=tuple((p["inner"], p["host"], p["port"]) for p in item.get("ports") or ()),
     )
 
 
@@ -88,3 +91,11 @@ def chosen(seen: Seen, number: int | None) -> Generation | None:
     if number is None:
         return found[0] if found else None
     return next((item for item in generations(seen) if item.number == number), None)
+
+
+def placed_as_planned(ctx: StepContext, generation: Generation) -> bool:
+    """Whether its ports are where the plan wants them; one that tells none is believed."""
+    if ctx.unit is None or not generation.ports:
+        return True
+    wanted = {(port.inner, port.host, port.port or port.inner) for port in ctx.unit.ports}
+    return wanted == set(generation.ports)

@@ -53,9 +53,12 @@ def _cancel(target: Target, args: dict[str, Any], job: str) -> str:
     except (ConnectionLostError, ColdSnapError):
         return ""
     events.close()
-    if events.result is not None and events.result.get("ok"):
-        return f"its job {job} was ended and has undone what it began"
-    return ""
+    if events.result is None or not events.result.get("ok"):
+        return ""
+    outcome = events.result.get("result") or {}
+    if outcome.get("state") == "done":
+        return f"its job {job} had finished before: what it did stands until a rollback"
+    return f"its job {job} was ended and has undone what it began"
 
 
 def wait(target: Target, args: dict[str, Any], job: str, sinks: list[Sink]) -> None:

@@ -25,7 +25,13 @@ from coldsnap_core.captures import (
 from coldsnap_core.launch.spec import LaunchSpec
 from coldsnap_core.launching import launch_body, launch_sha256
 from coldsnap_core.target import command, place
-from coldsnap_core.units import Generation, live, observe_unit, status_question
+from coldsnap_core.units import (
+    Generation,
+    live,
+    observe_unit,
+    placed_as_planned,
+    status_question,
+)
 
 
 class Launch(Step[LaunchSpec]):
@@ -52,7 +58,7 @@ class Launch(Step[LaunchSpec]):
         return seen
 
     def diff(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> Change:
-        running = _running(seen)
+        running = _running(seen, ctx)
         if running is not None:
             return unchanged(f"generation {running.number} serves")
         if captured(seen):
@@ -87,15 +93,21 @@ class Launch(Step[LaunchSpec]):
                 command(ctx, "unit.stop", request, phase=f"undo.{generation.number}")
 
     def known(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> Outputs:
-        del spec, ctx
-        running = _running(seen)
+        del spec
+        running = _running(seen, ctx)
         return {"generation": running.number if running else None, "ports": [], "timing": None}
 
 
-def _running(seen: Seen) -> Generation | None:
+def _running(seen: Seen, ctx: StepContext) -> Generation | None:
     wanted = seen.get("launch_sha256")
     return next(
-        (g for g in live(seen) if g.launch_sha256 == wanted and g.state in {"serving", "quiesced"}),
+        (
+            generation
+            for generation in live(seen)
+            if generation.launch_sha256 == wanted
+            and generation.state in {"serving", "quiesced"}
+            and placed_as_planned(ctx, generation)
+        ),
         None,
     )
 
@@ -106,7 +118,7 @@ def _busy(other: Generation, ctx: StepContext) -> ColdSnapError:
         "launch.unit-busy",
         f"generation {other.number} of the unit is {other.state}, from {origin}",
         ctx.where,
-        details=("its command, environment or model differs from this plan's",),
+        details=("its command, environment, model or ports differ from this plan's",),
         remedy="give the new engine another unit id, stop that one (plans/evict.yaml), "
         "or set replace: true",
     )

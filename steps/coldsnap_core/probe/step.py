@@ -37,9 +37,12 @@ class Probe(Step[ProbeSpec]):
 
     def observe(self, spec: ProbeSpec, ctx: StepContext) -> Seen:
         profile = checked(ctx, host_of(ctx).ask(self.reads(spec, ctx)[0]))
+        # What this plan does not need may come and go without making a saved plan stale.
+        needed = set(_needed(spec, ctx))
         features = [
             {key: feature.get(key, "") for key in _STABLE}
             for feature in profile.get("features", ())
+            if str(feature.get("id", "")).startswith("driver.") or feature.get("id") in needed
         ]
         return {"identity": profile.get("identity", {}), "features": features}
 

@@ -22,7 +22,13 @@ from coldsnap_core.launching import mounts_of, unit_of
 from coldsnap_core.restore.admission import admit
 from coldsnap_core.restore.spec import RestoreSpec
 from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
-from coldsnap_core.units import Generation, live, observe_unit, status_question
+from coldsnap_core.units import (
+    Generation,
+    live,
+    observe_unit,
+    placed_as_planned,
+    status_question,
+)
 
 _PROFILE = "coldsnap_core.facts:HostProfile"
 _SUMMARIES = {
@@ -72,7 +78,7 @@ class Restore(Step[RestoreSpec]):
                 details=(f"store: {store_path(ctx)}",),
                 remedy="capture it first, or look what is there: coldsnap artifact list",
             )
-        same = _serving(seen, manifest)
+        same = _serving(seen, manifest, ctx)
         if same is not None:
             return unchanged(
                 f"generation {same.number} serves it", Row(Action.NONE, "capsule", short(manifest))
@@ -117,7 +123,7 @@ class Restore(Step[RestoreSpec]):
         return any((item.number, item.artifact) == mine for item in live(seen))
 
     def known(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> Outputs:
-        same = _serving(seen, str(seen["manifest"]))
+        same = _serving(seen, str(seen["manifest"]), ctx)
         found = ask(ctx, "store.resolve", _reference(spec, ctx))
         recorded = (found.get("descriptor") or {}).get("extensions") or {}
         return _outputs(same.number if same else None, str(seen["manifest"]), recorded, None)
@@ -127,9 +133,16 @@ def _reference(spec: RestoreSpec, ctx: StepContext) -> dict[str, Any]:
     return {"store": store_path(ctx), "ref": spec.artifact}
 
 
-def _serving(seen: Seen, manifest: str) -> Generation | None:
+def _serving(seen: Seen, manifest: str, ctx: StepContext) -> Generation | None:
+    """The generation that is what the plan wants, ports included; a changed port is a restore."""
     return next(
-        (g for g in live(seen) if g.artifact == manifest and g.state in {"serving", "sleeping"}),
+        (
+            generation
+            for generation in live(seen)
+            if generation.artifact == manifest
+            and generation.state in {"serving", "sleeping"}
+            and placed_as_planned(ctx, generation)
+        ),
         None,
     )
 
