@@ -1,7 +1,7 @@
 /* A stand-in for libcuda and libnvidia-ml: the documented state machine of the checkpoint calls
  * and faults on demand, over files in FAKE_CUDA_DIR:
  *
- *   PID          state of that process (0 running, 1 locked, 2 checkpointed, 3 failed); no file:
+ *   PID          state of that process, by its innermost number (0 running, 1 locked, 2 checkpointed, 3 failed); no file:
  *                a process without CUDA
  *   CALL.PID     what happens instead: "hang", "crash", or a CUDA error code; consumed only
  *                where the text ends in "once"
@@ -47,17 +47,33 @@ static void write_text(const char *name, const char *text, const char *mode)
 	fclose(file);
 }
 
+/* A restored process has another number on the host, and its old one inside its namespace. */
+static int innermost(int pid)
+{
+	char name[64], line[512];
+	int number = pid;
+
+	snprintf(name, sizeof name, "/proc/%d/status", pid);
+	FILE *file = fopen(name, "r");
+	while (file && fgets(line, sizeof line, file))
+		if (strncmp(line, "NSpid:", 6) == 0)
+			number = atoi(strrchr(line, '\t') + 1);
+	if (file)
+		fclose(file);
+	return number;
+}
+
 static int get_state(int pid)
 {
 	char name[32], text[32];
-	snprintf(name, sizeof name, "%d", pid);
+	snprintf(name, sizeof name, "%d", innermost(pid));
 	return read_text(name, text, sizeof text) ? -1 : atoi(text);
 }
 
 static void set_state(int pid, int state)
 {
 	char name[32], text[32];
-	snprintf(name, sizeof name, "%d", pid);
+	snprintf(name, sizeof name, "%d", innermost(pid));
 	snprintf(text, sizeof text, "%d", state);
 	write_text(name, text, "w");
 }
@@ -66,6 +82,7 @@ static int fault(const char *call, int pid)
 {
 	char name[64], text[64], path[4096], line[96];
 
+	pid = innermost(pid);
 	snprintf(line, sizeof line, "%s %d\n", call, pid);
 	write_text("log", line, "a");
 	snprintf(name, sizeof name, "%s.%d", call, pid);

@@ -2,85 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "fakes" / "fake_cuda.c"
-
-
-class FakeDriver:
-    """What the fake library sees and does; see tests/fakes/fake_cuda.c."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def process(self, state: int | None = 0) -> int:
-        """A live process whose CUDA state is `state`; None: it has none."""
-        process = subprocess.Popen(["sleep", "600"])
-        self._processes.append(process)
-        if state is not None:
-            (self.folder / str(process.pid)).write_text(str(state))
-        return process.pid
-
-    def kill(self, pid: int) -> None:
-        for process in self._processes:
-            if process.pid == pid:
-                process.kill()
-                process.wait()
-
-    def fault(self, call: str, pid: int, what: str) -> None:
-        (self.folder / f"{call}.{pid}").write_text(what)
-
-    def state(self, pid: int) -> int:
-        return int((self.folder / str(pid)).read_text())
-
-    def log(self) -> list[str]:
-        path = self.folder / "log"
-        return path.read_text().splitlines() if path.exists() else []
-
-    def gpu(
-        self, index: int, name: str = "NVIDIA H200", free: int = 100 << 30, **more: int
-    ) -> None:
-        uuid = f"GPU-{index:02x}000000-0000-0000-0000-000000000000"
-        major, holder = more.get("major", 9), more.get("holder", 0)
-        line = f"{uuid}|{name}|{major}|0|{140 << 30}|{free}|{holder}"
-        (self.folder / f"gpu.{index}").write_text(line)
-
-    def end(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
+sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
+from cuda_driver import FakeDriver, build_library, make_driver
 
 
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    library = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    subprocess.run(
-        [compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(SOURCE)],
-        check=True,
-    )
-    return library
+    return build_library(tmp_path_factory.mktemp("fake"))
 
 
 @pytest.fixture
 def driver(
     fake_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeDriver]:
-    folder = tmp_path / "driver"
-    folder.mkdir()
-    (folder / "driver").write_text("580.159.04")
-    monkeypatch.setenv("COLDSNAP_LIBCUDA", os.fspath(fake_library))
-    monkeypatch.setenv("COLDSNAP_LIBNVML", os.fspath(fake_library))
-    monkeypatch.setenv("FAKE_CUDA_DIR", os.fspath(folder))
-    fake = FakeDriver(folder)
+    fake = make_driver(tmp_path / "driver", fake_library, monkeypatch)
     yield fake
     fake.end()
