@@ -36,6 +36,19 @@ _GPU_ENVIRONMENT = {
     # NCCL's watchdog would count the time in the image as a hang.
     "TORCH_NCCL_ENABLE_MONITORING": "0",
 }
+_UNFIT = {
+    "PYTORCH_CUDA_ALLOC_CONF": (
+        "expandable_segments:true",
+        "vLLM's sleep frees nothing of expandable segments",
+    ),
+    "PYTORCH_ALLOC_CONF": (
+        "expandable_segments:true",
+        "vLLM's sleep frees nothing of expandable segments",
+    ),
+    "NCCL_NVLS_ENABLE": ("1", "the driver cannot checkpoint NVLink multicast memory"),
+    "HF_HUB_DISABLE_XET": ("0", "connections of the Hub's Xet client cannot be restored"),
+}
+"""Variable -> what its value must not hold, and why."""
 _CUDA_DRIVERS = frozenset({"c580", "n610"})
 _DRAIN_SECONDS = 60
 
@@ -49,7 +62,8 @@ class VllmEngine:
         """The unit's command, or vLLM's API server from the host variable ``vllm_python``.
 
         Raises:
-            ColdSnapError: ``vllm.no-interpreter``, ``vllm.option-owned``.
+            ColdSnapError: ``vllm.no-interpreter``, ``vllm.option-owned``,
+                ``vllm.environment-unfit``.
         """
         command = unit.command or _default_command(unit, model, host_vars)
         for option in _OWN_OPTIONS:
@@ -63,6 +77,8 @@ class VllmEngine:
         served = unit.ports[0]
         host = "127.0.0.1" if unit.network == "private" else served.host
         on_gpu = host_vars.get("snapshot_driver") in _CUDA_DRIVERS
+        if on_gpu:
+            _lint_environment(unit)
         sleep = ("--enable-sleep-mode",) if on_gpu and "--enable-sleep-mode" not in command else ()
         return Launch(
             argv=(
@@ -99,6 +115,20 @@ class VllmEngine:
 
     def acceptance(self, model: Model) -> Acceptance:
         return Acceptance(body={"model": model.id, "ignore_eos": True})
+
+
+def _lint_environment(unit: Unit) -> None:
+    """Refuse what is known to break a restore, before the engine is started with it."""
+    for name, (unfit, reason) in _UNFIT.items():
+        value = unit.env.get(name, "")
+        if unfit in value.replace(" ", "").lower():
+            raise ColdSnapError(
+                "vllm.environment-unfit",
+                f"{name}={value} does not go with a snapshot of CUDA state",
+                f"unit {unit.id}",
+                cause=reason,
+                remedy=f"take {name} out of the unit's env:, or change it",
+            )
 
 
 def _take_back() -> HttpCall:

@@ -1,0 +1,58 @@
+"""vLLM as the core steps see it: how it is started on which driver, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldsnap.sdk import ColdSnapError, Model, Unit
+from coldsnap_vllm.engine import VllmEngine
+
+MODEL = Model(id="m", path="/models/m")
+
+
+def launch(driver: str = "c580", **unit):
+    host = {"vllm_python": "/opt/python3", "snapshot_driver": driver}
+    return VllmEngine().launch(Unit(id="u", **unit), MODEL, host)
+
+
+def test_on_a_gpu_it_can_sleep():
+    assert "--enable-sleep-mode" in launch().argv
+    assert launch(command=("vllm", "--enable-sleep-mode")).argv.count("--enable-sleep-mode") == 1
+
+
+def test_on_cpu_it_is_not_asked_to():
+    assert "--enable-sleep-mode" not in launch("criu").argv
+
+
+def test_gate_and_worker_are_ours():
+    argv = launch().argv
+    assert argv[argv.index("--middleware") + 1] == "coldsnap_inside_vllm.middleware.ColdSnapGate"
+    for option in ("--middleware", "--worker-extension-cls", "--port=1"):
+        with pytest.raises(ColdSnapError) as caught:
+            launch(command=("vllm", option, "x"))
+        assert caught.value.code == "vllm.option-owned"
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64, expandable_segments:True"},
+        {"NCCL_NVLS_ENABLE": "1"},
+        {"HF_HUB_DISABLE_XET": "0"},
+    ],
+)
+def test_environment_that_breaks_a_restore(env):
+    with pytest.raises(ColdSnapError) as caught:
+        launch(env=env)
+    assert caught.value.code == "vllm.environment-unfit"
+    assert launch("criu", env=env).argv, "on CPU it does no harm"
+
+
+def test_environment_that_does_not():
+    assert launch(env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}).argv
+
+
+def test_quiesce_exports_into_the_controllers_folder():
+    (call,) = VllmEngine().quiesce()
+    assert call.body["export"] == "{dir}"
+    assert call.port.isdigit(), "the control port is never published"
