@@ -72,17 +72,18 @@ def test_no_table_breaks_it(tmp_path: Path) -> None:
 
 MEASURE = """
 import resource, sys
+from threading import Timer
 from coldsnap_runtime.hydrate import Library, Session
-from coldsnap_runtime.hydrate.session import Transfer
+from coldsnap_runtime.hydrate.session import Cancel, Transfer
 from coldsnap_runtime.hydrate.structures import Algorithm, Io, Place
 library = Library(sys.argv[1])
-size, driver = int(sys.argv[3]), sys.argv[4]
-session = Session(library, Place.NOWHERE if driver == "-" else Place.CUDA, io=Io[sys.argv[5]], threads=8,
-                  cuda_library=driver)
+size = int(sys.argv[3])
+session = Session(library, Place.NOWHERE, io=Io[sys.argv[4]], threads=8)
 extents = [(i << 30, 1 << 30, (1 << 40) + (i << 30)) for i in range(size >> 30)]
-from threading import Timer
-stop = __import__("coldsnap_runtime.hydrate.session", fromlist=["Cancel"]).Cancel()
-Timer(float(sys.argv[6]), stop.set).start()
+stop = Cancel()
+timer = Timer(float(sys.argv[5]), stop.set)
+timer.daemon = True
+timer.start()
 try:
     session.read(Transfer(sys.argv[2], size, extents, 4 << 20, Algorithm.UNVERIFIED, cancel=stop,
                           check_padding=True))
@@ -104,7 +105,7 @@ def test_memory_stays_bounded_for_a_sparse_pack_of_100_gib(
     done = subprocess.run(
         [
             sys.executable, "-c", MEASURE, str(built / "libcoldsnap_hydrate.so"), str(path),
-            str(100 << 30), "-", io, os.environ.get("COLDSNAP_SPARSE_SECONDS", "6"),
+            str(100 << 30), io, os.environ.get("COLDSNAP_SPARSE_SECONDS", "6"),
         ],
         env={**os.environ, "PYTHONPATH": f"{root}:{root / 'runtime'}"},
         capture_output=True, text=True, check=True,
