@@ -52,7 +52,7 @@ def test_commands_that_are_mentioned_exist() -> None:
     for name in all_commands():
         group, _, verb = name.partition(" ")
         known[group] |= {verb} if verb else set()
-    for group, verb in re.findall(r"\bcoldsnap ([a-z]+)(?: ([a-z]+))?", _code_of(TEXT)):
+    for group, verb in re.findall(r"\bcoldsnap ([a-z]+)(?: ([a-z-]+))?", _code_of(TEXT)):
         assert group in known, f"coldsnap {group}"
         if verb and known[group]:
             assert verb in known[group], f"coldsnap {group} {verb}"
