@@ -39,7 +39,7 @@ def bench(
     write: Annotated[bool, typer.Option("--write/--no-write", help="Also the way back.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the file, and use it again.")] = False,
 ) -> None:
-    """Measure hydration here: warm and cold, verified and not, beside what the machine can do.
+    """Measure hydration, warm and cold, beside what this machine can do at most.
 
     Every round runs everything once; the table shows medians and ratios of one run. Nothing but
     this should be running.

@@ -50,7 +50,7 @@ def hydrate(
         float, typer.Option(metavar="SECONDS", help="Give up after that; 0: never.", min=0)
     ] = 0,
 ) -> None:
-    """Bring a pack into memory and let it go again: a rehearsal, with its rate and stages."""
+    """Bring a pack into memory and let it go again; tells rate and stages."""
     from contextlib import ExitStack
 
     library = needed_library()
@@ -128,7 +128,7 @@ def record(
         typer.Option(metavar="FILE", help="Where it is written; default: beside the pack."),
     ] = None,
 ) -> None:
-    """Verify a pack and remember it: while the file stays the same it is not hashed again."""
+    """Verify a pack and remember it: the same file is not hashed again."""
     from coldsnap.artifact.validation import SUFFIX, remember
     from coldsnap.render.quantities import size
 
