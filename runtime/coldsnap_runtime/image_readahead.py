@@ -17,7 +17,7 @@ _SHARE = 0.5
 
 
 def read_ahead(folder: Path) -> None:
-    """Begin, process images before payloads, and return at once; a failure only costs time."""
+    """Begin with the big files below `folder`, and return at once; a failure only costs time."""
     threading.Thread(target=_read, args=(folder,), name="readahead", daemon=True).start()
 
 
@@ -43,15 +43,16 @@ def _read(folder: Path) -> None:
 
 
 def _big_files(folder: Path) -> list[str]:
-    found: list[tuple[bool, str]] = []
+    found: list[tuple[int, str]] = []
     for parent, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)
             try:
-                if os.lstat(path).st_size >= _SMALLEST:
-                    found.append((not name.startswith("pages-"), path))
+                size = os.lstat(path).st_size
             except OSError:
                 continue
+            if size >= _SMALLEST:
+                found.append((-size, path))
     return [path for _, path in sorted(found)]
 
 
