@@ -10,6 +10,7 @@ from coldsnap.engine.events import Kind
 from coldsnap.engine.history import State
 from coldsnap.engine.instances import Expansion
 from coldsnap.engine.outcome import RunResult, state_of
+from coldsnap.engine.preview import InstanceKey
 from coldsnap.engine.process import Process
 from coldsnap.engine.recovery import paused_for_nothing
 from coldsnap.engine.setup import Setup
@@ -54,21 +55,41 @@ def connect(setup: Setup, expansion: Expansion) -> Mapping[str, ColdSnapError]:
 
 
 def undo(process: Process, walk: Walk) -> list[ColdSnapError]:
-    """After a walk that did not end well: put back what its policies say."""
+    """After a walk that did not end well: put back what its policies say.
+
+    Who cuts off wants the end at once, and yet no service left paused: that is put back even then.
+    """
     errors = [*walk.refusals, *walk.failures.values()]
-    history = process.recorder.history
-    if walk.given_up or walk.leave or process.stops.cut.is_set():
+    if walk.given_up or walk.leave:
         return errors
+    failures: dict[InstanceKey, ColdSnapError] = {}
+    if not process.stops.cut.is_set():
+        failures |= _put_back(process, _wanted(process, walk))
+    if process.stops.cut.is_set():
+        paused = _paused(process, walk)
+        for key in paused:
+            failures.pop(key, None)  # the same was tried and cut off a moment ago
+        failures |= _put_back(process, paused, after_cut=True)
+    return [*errors, *failures.values()]
+
+
+def _put_back(
+    process: Process, wanted: list[InstanceKey], *, after_cut: bool = False
+) -> Mapping[InstanceKey, ColdSnapError]:
+    return process.recovery(wanted, after_cut=after_cut).failures if wanted else {}
+
+
+def _wanted(process: Process, walk: Walk) -> list[InstanceKey]:
     if walk.wants_recovery():
-        wanted = [item.key for item in history.touched()]
-    elif len([v for v in walk.verdicts.values() if v in _GOOD]) < len(process.expansion):
-        finished = [key for key, verdict in walk.verdicts.items() if verdict in _GOOD]
-        wanted = paused_for_nothing(process.expansion, history.touched(), finished)
-    else:
-        wanted = []
-    if wanted:
-        errors += process.recovery(wanted).failures.values()
-    return errors
+        return [item.key for item in process.recorder.history.touched()]
+    return _paused(process, walk)
+
+
+def _paused(process: Process, walk: Walk) -> list[InstanceKey]:
+    finished = [key for key, verdict in walk.verdicts.items() if verdict in _GOOD]
+    if len(finished) == len(process.expansion):
+        return []
+    return paused_for_nothing(process.expansion, process.recorder.history.touched(), finished)
 
 
 def ended(process: Process, walk: Walk, errors: list[ColdSnapError]) -> RunResult:

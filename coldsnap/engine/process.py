@@ -146,8 +146,11 @@ class Process:
             self._schedule.halt()
         self._schedule.run(work, lambda _key, _root: None)
 
-    def recovery(self, wanted: list[InstanceKey]) -> Recovery:
-        """Put back these instances, dependents first; call it inside `working`."""
+    def recovery(self, wanted: list[InstanceKey], *, after_cut: bool = False) -> Recovery:
+        """Put back these instances, dependents first; call it inside `working`.
+
+        `after_cut`: although the run was cut off.
+        """
         assert self._leases is not None  # noqa: S101 - `working` set it
         recovery = Recovery(
             self.expansion,
@@ -156,7 +159,7 @@ class Process:
             self._leases,
             self.setup.jobs or TargetJobs(self.setup.runtime),
             self.crashes,
-            self.stops,
+            Stops() if after_cut else self.stops,
             self.setup.limits,
         )
         self._schedule = recovery.prepare(wanted)
@@ -232,11 +235,12 @@ class Process:
         if self._walk is not None:
             self._walk.halt("the run is cancelled")
         if stage > 1:
+            schedule = self._schedule  # what is put back afterwards has another
             self.stops.cut.set()
-            self._schedule.halt()
-            self._schedule.give_up()
+            schedule.halt()
+            schedule.give_up()
             # More than once: an operation may just have been about to begin.
-            while self._schedule.is_running:
+            while schedule.is_running:
                 self.setup.fleet.cancel()
                 time.sleep(_CUT_AGAIN)
 

@@ -7,7 +7,7 @@
 | stop | nothing more starts; everything is left as it is |
 
 A cancel is like `stop`, but a step that pauses serving is put back when what needs it did not
-get done: nobody wants to have paused a service for nothing.
+get done: nobody wants to have paused a service for nothing. That holds for one that cuts off, too.
 """
 
 from __future__ import annotations

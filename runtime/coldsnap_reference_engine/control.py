@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_reference_engine.gate import Phase
 from coldsnap_reference_engine.http_server import Handler, HttpError
-from coldsnap_reference_engine.payload import INDEX, PACK
 
 if TYPE_CHECKING:
     from coldsnap_reference_engine.engine import Engine
@@ -63,14 +62,10 @@ class ControlHandler(Handler):
         self._do(lambda: self.lifecycle.quiesce(folder, seconds))
 
     def post_resume(self) -> None:
-        """From the pack that quiesce left in ``dir``; from the model folder if it is gone."""
+        """From the pack that quiesce left in ``dir``; from the model folder if that is no good."""
         body = self._object()
         folder = Path(self._text(body, "dir"))
-        if (folder / PACK).is_file() and (folder / INDEX).is_file():
-            source = {"payload": str(folder / PACK), "index": str(folder / INDEX)}
-        else:
-            source = {"recovery": "true"}
-        self._do(lambda: self.lifecycle.hydrate(source))
+        self._do(lambda: self.lifecycle.resume(folder))
 
     def post_hydrate(self) -> None:
         body = self._object()

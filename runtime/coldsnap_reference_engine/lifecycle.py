@@ -104,6 +104,22 @@ class Lifecycle:
             log(f"hydrated: {amount} bytes in {seconds:.2f} s")
             return {"state": gate.phase.value, "bytes": amount, "seconds": seconds}
 
+    def resume(self, folder: Path) -> dict[str, Any]:
+        """Serve again from the pack that `quiesce` wrote, or from the model folder.
+
+        A disk that lost or damaged the pack must not cost the engine that wrote it.
+
+        Raises:
+            ColdSnapError: as `hydrate`, when the model folder is no good either.
+        """
+        pack, index = folder / payload.PACK, folder / payload.INDEX
+        if pack.is_file() and index.is_file():
+            try:
+                return self.hydrate({"payload": str(pack), "index": str(index)})
+            except (ColdSnapError, OSError) as error:
+                log(f"weights come from the model folder: {error}")
+        return self.hydrate({"recovery": True})
+
     def sleep(self, level: int, drain_seconds: float) -> dict[str, Any]:
         """Level 1 gives the KV memory back, level 2 the weights too.
 
@@ -143,6 +159,8 @@ class Lifecycle:
         weights, threads = self._engine.weights, self._engine.threads
         if source.get("recovery"):
             self._engine.load_checkpoint()
+            if self._written is not None:
+                payload.check(weights, self._written)
             return weights.payload_bytes
         body, index = Path(source["payload"]), Path(source["index"])
         if source.get("provider") == "mmap":

@@ -6,6 +6,7 @@ only: an engine that is captured has it not mapped. Otherwise they are done here
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import open_regular
 from coldsnap.artifact.pack import PackReader, open_pack, write_pack_as
+from coldsnap.artifact.pack_index import padded
 from coldsnap_reference_engine.weights import Extent, Weights
 from coldsnap_runtime.hydrate import (
     Options,
@@ -60,6 +62,20 @@ def export(weights: Weights, folder: Path, plan_digest: str) -> Written:
             ]
             pack = write_natively(session, folder / PACK, folder / INDEX, sources, options)
     return Written(pack.sha256, pack.bytes, pack.index_sha256)
+
+
+def check(weights: Weights, expected: Written) -> None:
+    """Raise ColdSnapError ``payload.model-changed`` unless the weights are those of that pack."""
+    hasher = hashlib.sha256()
+    for extent in weights.extents:
+        hasher.update(weights.bytes_of(extent).data)
+        hasher.update(bytes(padded(extent.length) - extent.length))
+    if "sha256:" + hasher.hexdigest() != expected.sha256:
+        raise ColdSnapError(
+            "payload.model-changed",
+            "the model folder no longer holds the weights that this engine had",
+            remedy="put the model's files back, or start the engine anew",
+        )
 
 
 def fill(weights: Weights, body: Path, index: Path, expected: Written | None, threads: int) -> int:

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.canonical import dumps
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import fsync_dir, sha256_file, write_new
+from coldsnap.artifact.pack_index import read_index
 from coldsnap_runtime.unit_capture import CAPTURE_FILE, Capture, object_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[
     with timing.span("hash"), ThreadPoolExecutor(_threads()) as pool:
         digests = list(pool.map(_hash_and_sync, paths))
         objects = [object_of(partial, path, sha) for path, sha in zip(paths, digests, strict=True)]
+    _check_payload(partial, objects)
     for path in [partial, *(p for p in partial.iterdir() if p.is_dir())]:
         fsync_dir(path)
     remove(folder)
@@ -42,6 +45,28 @@ def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[
         "processes": capture.to_json()["processes"],
         "cuda": capture.cuda,
     }
+
+
+def _check_payload(partial: Path, objects: list[dict[str, Any]]) -> None:
+    """A pack that its disk damaged since the engine wrote it must not become an artifact.
+
+    Raises:
+        ColdSnapError: ``checkpoint.payload-damaged``, ``pack.index-invalid``.
+    """
+    rows = {item["role"]: item for item in objects if item["role"].startswith("payload")}
+    if not rows:
+        return
+    pack, index = rows.get("payload"), rows.get("payload-index")
+    if pack is not None and index is not None:
+        body = read_index((partial / index["path"]).read_bytes()).body
+        if (body.bytes, body.sha256) == (pack["bytes"], pack["sha256"]):
+            return
+    raise ColdSnapError(
+        "checkpoint.payload-damaged",
+        "the model bytes that the engine exported are not what it wrote",
+        cause="the disk of the state folder lost or changed them, or another program did",
+        remedy="check that disk (dmesg), then capture again",
+    )
 
 
 def _hash_and_sync(path: Path) -> str:

@@ -9,6 +9,7 @@ while every process stands still.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -78,7 +79,7 @@ def run(job: CriuJob) -> None:
     with ours:
         try:
             ours.send(request)
-            _converse(job, ours)
+            _converse(job, _Channel(ours, process))
         except BaseException:
             ours.close()
             _break_off(job, process)
@@ -124,7 +125,37 @@ def _start(
     return process
 
 
-def _converse(job: CriuJob, channel: socket.socket) -> None:
+class _Channel:
+    """Our end of CRIU's socket; that CRIU is gone is noticed at its process.
+
+    What it has forked for a restore holds the other end too, and outlives a CRIU that is killed.
+    """
+
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        self._ours = ours
+        self._process = process
+
+    def send(self, data: bytes) -> None:
+        self._ours.send(data)
+
+    def receive(self, seconds: float) -> bytes:
+        """The next message; empty if CRIU is gone. Raises TimeoutError."""
+        poll = select.poll()
+        poll.register(self._ours, select.POLLIN)
+        ended = os.pidfd_open(self._process.pid)  # not reaped before `run` does it
+        try:
+            poll.register(ended, select.POLLIN)
+            if not poll.poll(max(0.001, seconds) * 1000):
+                raise TimeoutError
+        finally:
+            os.close(ended)
+        try:
+            return self._ours.recv(_MAX_ANSWER, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            return b""
+
+
+def _converse(job: CriuJob, channel: _Channel) -> None:
     deadline = time.monotonic() + job.deadline
     refusal: BaseException | None = None
     while True:
@@ -150,14 +181,11 @@ def _understood(job: CriuJob, data: bytes) -> criu_messages.Answer:
         raise failure(job.operation, job.log, f"CRIU's answer cannot be read: {error}") from None
 
 
-def _receive(job: CriuJob, channel: socket.socket, deadline: float) -> bytes:
-    channel.settimeout(max(0.001, deadline - time.monotonic()))
+def _receive(job: CriuJob, channel: _Channel, deadline: float) -> bytes:
     try:
-        data = channel.recv(_MAX_ANSWER)
+        data = channel.receive(deadline - time.monotonic())
     except TimeoutError:
         raise failure(job.operation, job.log, timeout=job.deadline) from None
-    except ConnectionError:
-        data = b""
     if not data:
         raise failure(job.operation, job.log, has_died=True)
     return data

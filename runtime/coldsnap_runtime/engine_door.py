@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 from dataclasses import dataclass, field
@@ -97,6 +98,16 @@ def _places(record: UnitRecord, paths: GenerationPaths) -> dict[str, str]:
         "payload": f"{folder}/{PACK_NAME}",
         "index": f"{folder}/{INDEX_NAME}",
     }
+
+
+def drop_export(paths: GenerationPaths) -> None:
+    """Free what the engine exported for a capture: it serves again and has its weights.
+
+    A capture holds its own link to the same bytes; a restored engine has the artifact's.
+    """
+    for name in (PACK_NAME, INDEX_NAME):
+        with contextlib.suppress(OSError):
+            (paths.control / name).unlink()
 
 
 class Watch:

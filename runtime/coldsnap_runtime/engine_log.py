@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,10 +11,11 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = 64 << 10
 _MAX_LINE = 400
+_SIGNAL_BASE = 128
 
 
 def log_tail(path: Path, lines: int = 12) -> tuple[str, ...]:
-    """The last `lines` lines that are not blank; empty if there is no log."""
+    """The last `lines` lines that are not blank, and where the log is; empty if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -23,7 +25,7 @@ def log_tail(path: Path, lines: int = 12) -> tuple[str, ...]:
         file.seek(max(0, size - _TAIL_BYTES))
         text = file.read(_TAIL_BYTES).decode("utf-8", "replace")
     kept = [_printable(line) for line in text.splitlines() if line.strip()]
-    return tuple(f"log: {line}" for line in kept[-lines:])
+    return (*(f"log: {line}" for line in kept[-lines:]), f"all of it: {path}")
 
 
 def exit_report(path: Path) -> str:
@@ -36,7 +38,18 @@ def exit_report(path: Path) -> str:
     if not ended:
         return ""
     kind, _, number = ended[-1].partition(" ")
-    return f"exited with status {number}" if kind == "exited" else f"was killed by signal {number}"
+    if kind == "killed":
+        return f"was killed by {_signal(number)}"
+    # The supervisor above the engine ends as a shell would.
+    behind = int(number) - _SIGNAL_BASE if number.isdigit() else 0
+    return f"exited with status {number}" + (f" ({_signal(str(behind))})" if behind > 0 else "")
+
+
+def _signal(number: str) -> str:
+    try:
+        return f"signal {number}, {signal.Signals(int(number)).name}"
+    except ValueError:
+        return f"signal {number}"
 
 
 def _printable(line: str) -> str:

@@ -19,7 +19,7 @@ from coldsnap.artifact.decode import encode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import lease, unit_expose
 from coldsnap_runtime.context import Context
-from coldsnap_runtime.engine_door import door_of
+from coldsnap_runtime.engine_door import door_of, drop_export
 from coldsnap_runtime.generation_notes import HOLD, read_note, remove_note, write_note
 from coldsnap_runtime.http_calls import HttpCall, perform_all
 from coldsnap_runtime.timing import Timing, boottime
@@ -154,9 +154,10 @@ def _resume(
         except ColdSnapError as error:
             _say({"failed": str(error), "details": list(error.details)})
             return False
+        unit_expose.go_on(record)
+        drop_export(paths)
         store.update(record, state="serving", since=time.time())
         end(paths)
-        unit_expose.go_on(record)
         _say({"resumed": record.unit, "reason": "nobody resumed it in time"})
         return True
 

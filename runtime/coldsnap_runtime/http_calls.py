@@ -13,6 +13,7 @@ from coldsnap.artifact.rules import Between, Count, Text
 from coldsnap_runtime.engine_door import EngineDoor, Watch
 from coldsnap_runtime.engine_log import log_tail
 from coldsnap_runtime.namespaces import dial
+from coldsnap_runtime.unit_init import INSIDE_CONTROL
 
 if TYPE_CHECKING:
     import http.client
@@ -53,6 +54,11 @@ HttpCalls = Annotated[tuple[HttpCall, ...], Count(0, 64)]
 class CallFailedError(Exception):
     """One try failed; the text says how. Never leaves the modules that make calls."""
 
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        """What the engine advises."""
+
 
 def perform_all(
     door: EngineDoor, calls: Sequence[HttpCall], timing: Timing, context: Context
@@ -91,7 +97,7 @@ def perform(door: EngineDoor, call: HttpCall, context: Context) -> Any:
                 return _try(door, call, port, watch)
             except CallFailedError as error:
                 if time.monotonic() + pause >= deadline:
-                    raise _given_up(door, call, str(error)) from None
+                    raise _given_up(door, call, error) from None
                 if time.monotonic() - said > _SAY_PERIOD:
                     said = time.monotonic()
                     context.log(f"{door.where}: waiting for {call.method} {call.path}: {error}")
@@ -105,7 +111,7 @@ def _try(door: EngineDoor, call: HttpCall, port: int, watch: Watch) -> Any:
     status, data = exchange(door, call, port, watch)
     answer = _json(data)
     if not 200 <= status < 300:  # noqa: PLR2004  (the successful ones)
-        raise CallFailedError(f"HTTP {status}: {_shown(data)}")
+        raise CallFailedError(f"HTTP {status}: {_shown(data)}", _told(answer, "remedy"))
     if difference := missing_from(call.expect, answer):
         raise CallFailedError(f"the answer lacks {difference}: {_shown(data)}")
     return answer
@@ -224,8 +230,17 @@ def _kept(answer: Any) -> Any:
 
 
 def _shown(data: bytes) -> str:
+    """What an engine says, in one short line; of an error object its message."""
+    data = _told(_json(data), "message").encode("utf-8", "replace") or data
     text = data[:2000].decode("utf-8", "replace")
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
+
+
+def _told(answer: Any, name: str) -> str:
+    """Text `name` of an error object ``{"error": {...}}``; empty without one."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    value = error.get(name) if isinstance(error, dict) else None
+    return value[:300] if isinstance(value, str) else ""
 
 
 def _reason(error: Exception, call: HttpCall) -> str:
@@ -236,20 +251,23 @@ def _reason(error: Exception, call: HttpCall) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _given_up(door: EngineDoor, call: HttpCall, reason: str) -> ColdSnapError:
+def _given_up(door: EngineDoor, call: HttpCall, error: CallFailedError) -> ColdSnapError:
     label = f"{call.method} {call.path}"
+    details = log_tail(door.log)
+    if INSIDE_CONTROL in str(error):
+        details = (*details, f"{INSIDE_CONTROL} is {door.log.parent} on the host")
     if not call.retry_seconds:
         return ColdSnapError(
             "engine.call-failed",
-            f"{label} failed: {reason}",
+            f"{label} failed: {error}",
             door.where,
-            details=log_tail(door.log),
-            remedy="read the engine's log",
+            details=details,
+            remedy=error.remedy or "read the engine's log",
         )
     return ColdSnapError(
         "engine.not-ready",
-        f"{label} did not succeed within {call.retry_seconds:g} s: {reason}",
+        f"{label} did not succeed within {call.retry_seconds:g} s: {error}",
         door.where,
-        details=log_tail(door.log),
-        remedy="read the engine's log; give it more time if it only is slow",
+        details=details,
+        remedy=error.remedy or "read the engine's log; give it more time if it only is slow",
     )

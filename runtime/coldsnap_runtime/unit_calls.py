@@ -19,7 +19,7 @@ from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Between, Id, Natural
 from coldsnap_runtime import hold, lease, unit_expose
-from coldsnap_runtime.engine_door import door_of
+from coldsnap_runtime.engine_door import door_of, drop_export
 from coldsnap_runtime.generation_notes import HOLD, HYDRATED, PAYLOAD, read_note, write_note
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
 from coldsnap_runtime.lease import RunId
@@ -109,9 +109,10 @@ def serve_again(
     if record.state == "quiesced" or read_note(paths, HOLD):
         with timing.span("resume"):
             answers = perform_all(door_of(store, record), calls, timing, context)
+        unit_expose.go_on(record)
+        drop_export(paths)
         _move(store, record, "serving")
         hold.end(paths)
-        unit_expose.go_on(record)
     return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
 
 
@@ -225,7 +226,8 @@ def require_state(record: UnitRecord, verb: str, states: tuple[str, ...]) -> Non
 _NEXT = {
     "restored": "hydrate it first",
     "sleeping": "wake it first",
-    "quiesced": "resume it first",
+    "quiesced": "put back the run that paused it: coldsnap plan rollback RUN; "
+    "or wait, it serves again by itself when its hold ends",
     "starting": "wait until it serves",
 }
 
@@ -251,9 +253,10 @@ def _put_back(
             error.changed = True
             error.details = (*error.details, f"and it does not serve again: {second.message}")
         return
+    unit_expose.go_on(record)
+    drop_export(paths)
     _move(store, record, "serving")
     hold.end(paths)
-    unit_expose.go_on(record)
     if isinstance(error, ColdSnapError):
         error.details = (*error.details, "it serves again")
 

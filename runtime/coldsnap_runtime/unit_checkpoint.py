@@ -130,6 +130,7 @@ def _paused(
             with suspended(work.init, work.record.root_pid, control, timing) as cuda:
                 capture = replace(_dump(work, request, timing), cuda=cuda)
     except BaseException:
+        remove(work.partial)  # a full disk must not keep the engine from serving
         _resume_after_failure(resume)
         raise
     else:

@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from coldsnap.artifact.pack import open_pack, write_pack_as
+
 PORT = int(sys.argv[1])
 SLOW_START = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 state = {"seed": "seed-1", "serving": True, "asleep": False, "calls": 0, "fail": ""}
@@ -95,14 +97,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def post_quiesce(self, body):
         if state["seed"]:
-            Path(body["dir"], "payload.pack.tmp").write_text(state["seed"])
-            Path(body["dir"], "payload.pack.tmp").rename(Path(body["dir"], "payload.pack"))
-            Path(body["dir"], "payload.index.json").write_text('{"extents":[]}')
+            seed = state["seed"].encode()
+            names = [Path(body["dir"], name) for name in ("payload.pack", "payload.index.json")]
+            write_pack_as(*names, [("seed", len(seed), seed)])
         state.update(seed="", serving=False)
         self.answer({"kv_discarded": 4096})
 
     def post_resume(self, body):
-        state.update(seed=Path(body["payload"]).read_text(), serving=True)
+        with open_pack(body["payload"], body["index"]) as pack:
+            state.update(seed=pack.read("seed").decode(), serving=True)
         self.answer({"from": body["payload"]})
 
     post_hydrate = post_resume

@@ -121,7 +121,7 @@ class Host(Runtime):
     def launch_request(self, argv: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
         launch = {
             "argv": [sys.executable, "-S", str(ENGINE), "8000", *argv],
-            "env": {},
+            "env": {"PYTHONPATH": str(ENGINE.parents[2])},
             "cwd": "/",
             "inside": [],
             "caches": [],

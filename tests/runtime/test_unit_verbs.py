@@ -45,7 +45,7 @@ def test_from_cold_to_captured_to_restored(host):
     restored = host.restore(manifest, ports=[PLACED])
     assert restored.result["generation"] == 2
     assert host.states() == {1: "serving", 2: "restored"}
-    assert host.hydrate(generation=2).result["bytes"] == len("seed-1")
+    assert host.hydrate(generation=2).result["bytes"] == 4096
     again = host.accept(recorded["answers"], generation=2).result
     assert again["first_token_from"] == "restore"
     assert again["first_token_seconds"] < 30

@@ -76,6 +76,38 @@ def test_pause_is_put_back_when_what_needs_it_is_cancelled(world: World) -> None
     assert len(set(jobs)) == 2
 
 
+def test_pause_is_put_back_even_when_what_needs_it_is_cut_off(world: World) -> None:
+    steps = [node("a"), node("p", "t.pause", ["a"]), node("c", needs=["p"], seconds=30)]
+    cancel_when(world, Kind.STEP_STARTED, "c", signal.SIGINT, signal.SIGINT)
+    started = time.monotonic()
+    result = apply(world.setup(*steps))
+    assert time.monotonic() - started < 10
+    assert (result.state, result.exit_code) == (RunState.CANCELLED, 130)
+    assert world.state("a-1") == {"a": "v-a"}
+
+
+def test_putting_back_a_pause_is_not_cut_off(world: World) -> None:
+    steps = [node("a"), node("p", "t.pause", ["a"], seconds=0.3), node("c", needs=["p"])]
+    cancel_when(world, Kind.STEP_STARTED, "p", signal.SIGINT)
+
+    def second(event: object) -> None:
+        if event.kind is Kind.STEP_RECOVERING:
+            world.on_event = lambda _event: None
+            world.cancel.request(signal.SIGINT)
+
+    first = world.on_event
+
+    def on_event(event: object) -> None:
+        first(event)
+        if world.on_event is not on_event:
+            world.on_event = second
+
+    world.on_event = on_event
+    result = apply(world.setup(*steps))
+    assert result.exit_code == 130
+    assert world.state("a-1") == {"a": "v-a"}
+
+
 def test_cancel_ends_the_wait_before_a_retry(world: World) -> None:
     cancel_when(world, Kind.STEP_RETRY, "a", signal.SIGINT)
     started = time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -176,15 +178,47 @@ def test_pack_of_another_engine_is_refused(
     assert hydrate(served, own)[0] == 200
 
 
-def test_resume_takes_the_model_folder_when_the_pack_is_gone(
-    served: Served, tmp_path: Path
+@pytest.mark.parametrize("damage", ["gone", "no-index", "truncated", "flipped"])
+def test_resume_takes_the_model_folder_when_the_pack_is_no_good(
+    served: Served, tmp_path: Path, damage: str
 ) -> None:
     before = served.complete()
     quiesce(served, tmp_path)
-    (tmp_path / "payload.pack").unlink()
+    pack, index = tmp_path / "payload.pack", tmp_path / "payload.index.json"
+    if damage == "gone":
+        pack.unlink()
+    elif damage == "no-index":
+        index.unlink()
+    elif damage == "truncated":
+        os.truncate(pack, 4096)
+    else:
+        data = bytearray(pack.read_bytes())
+        data[5000] ^= 1
+        pack.chmod(0o600)
+        pack.write_bytes(data)
     status, _ = served.ask("/coldsnap/resume", {"dir": str(tmp_path)}, control=True)
     assert status == 200
     assert served.complete() == before
+
+
+def test_resume_refuses_a_model_folder_that_is_another_model(
+    fresh: Callable[..., Served], model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "model"
+    shutil.copytree(model, other)
+    engine = fresh(folder=other)
+    quiesce(engine, tmp_path)
+    (tmp_path / "payload.pack").unlink()
+    weights = other / "model.safetensors"
+    kept = weights.read_bytes()
+    weights.chmod(0o600)
+    weights.write_bytes(kept[:-4] + b"\0\0\0\0")
+    status, value = engine.ask("/coldsnap/resume", {"dir": str(tmp_path)}, control=True)
+    assert status == 500
+    assert value["error"]["code"] == "payload.model-changed"
+    assert engine.ask("/health")[0] == 503
+    weights.write_bytes(kept)
+    assert engine.ask("/coldsnap/resume", {"dir": str(tmp_path)}, control=True)[0] == 200
 
 
 def test_quiesce_waits_for_what_runs(served: Served, tmp_path: Path) -> None:
