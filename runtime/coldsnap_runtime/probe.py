@@ -69,8 +69,8 @@ _CRIU_NEEDS = (
     "criu",
     "criu.dump",
 )
-# The NVIDIA driver that each snapshot driver needs, and whether we could ever qualify it.
-_GPU_DRIVERS = {"c580": (580, True), "n580": (580, True), "n610": (610, False)}
+# The NVIDIA driver that each snapshot driver needs, and whether the snapshot driver is carried out.
+_GPU_DRIVERS = {"c580": (580, True), "n580": (580, False), "n610": (610, False)}
 
 
 class Options:
@@ -545,7 +545,7 @@ def _gpu_driver(features: dict[str, Feature], major: int, *, is_tried: bool) -> 
         reason = f"NVIDIA driver {version} is older than {major}"
         return lacking(UNSUPPORTED, reason, f"install an NVIDIA driver >= {major}")
     if answer["status"] == PASSED and not is_tried:
-        return lacking(UNQUALIFIED, "this driver was never tried on hardware", "use c580")
+        return lacking(UNQUALIFIED, "this snapshot driver is not built yet", "use c580")
     return answer
 
 
