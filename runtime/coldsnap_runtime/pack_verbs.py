@@ -45,6 +45,7 @@ def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
     removed = sorted(found - kept)
     for name in removed:
         shutil.rmtree(folder / name, ignore_errors=True)
+        (folder.parent / "verified" / f"{name}.json").unlink(missing_ok=True)
     _remove_leftovers(Path(context.path("runtime", "incoming")))
     return {"removed": removed, "kept": sorted(found & kept)}
 

@@ -482,11 +482,17 @@ def test_pack_verify_and_gc(host):
     assert host.call("pack.verify", request={"expect": "0" * 64}).error["code"] == "pack.wrong"
     old = host.pack.parent / ("a" * 64)
     used = host.pack.parent / ("b" * 64)
-    for folder in (old, used, host.pack.parent / ("c" * 64 + ".new")):
-        folder.mkdir()
+    cut = host.state / "runtime" / "incoming" / "unpack.cut"
+    for folder in (old, used, cut):
+        folder.mkdir(parents=True)
+    os.utime(cut, (0, 0))
+    record = host.state / "runtime" / "verified" / f"{old.name}.json"
+    record.write_text("{}")
     result = host.call("pack.gc", request={"keep": ["sha256:" + "b" * 64]}).result
     assert result == {"removed": ["a" * 64], "kept": sorted(["b" * 64, host.pack.name])}
     assert sorted(p.name for p in host.pack.parent.iterdir()) == sorted(["b" * 64, host.pack.name])
+    assert not cut.exists()
+    assert not record.exists()
     (host.pack / "coldsnap_runtime" / "verbs.py").open("a").write("# changed\n")
     error = host.call("pack.verify").error
     assert error["code"] == "pack.differs"
