@@ -60,6 +60,30 @@ def write_atomic(
         raise file_error(error, target) from error
 
 
+def write_named(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -> None:
+    """Write a file that a person named: what it is decides how.
+
+    A regular file, or none, is replaced as a whole (`write_atomic`), one behind a link where it
+    is. A device or pipe (/dev/null, /dev/stdout, ``>(command)``) is written to and stays.
+
+    Raises:
+        ColdSnapError: as `write_atomic`.
+    """
+    target = Path(path)
+    try:
+        is_special = not stat.S_ISREG(target.stat().st_mode) and not target.is_dir()
+    except OSError:
+        is_special = False
+    if not is_special:
+        write_atomic(target.resolve() if target.is_symlink() else target, data, mode)
+        return
+    try:
+        with target.open("wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise file_error(error, target) from error
+
+
 def write_new(
     path: str | os.PathLike[str], data: bytes, mode: int = 0o600, *, sync: bool = True
 ) -> None:

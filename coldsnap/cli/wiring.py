@@ -44,6 +44,8 @@ def start_fleet_early(session: Session) -> None:
 
     inventory = session.settings["inventory"]
     if inventory != "@local":
+        if not Path(inventory).is_file():
+            return  # it is missing, or a pipe, which can be read only once
         try:
             with Path(inventory).open("rb") as file:
                 is_fake = b"@fake" in file.read(_LOOKED_AT)

@@ -23,6 +23,8 @@ from coldsnap.engine.setup import Setup
 FORMAT = "saved-plan/v1"
 MAX_BYTES = 256 << 20
 _MAX_DETAILS = 20
+_MARK = b'"coldsnap":"%s"' % FORMAT.encode()
+_HEAD_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,12 @@ def save_plan(setup: Setup, preview: Preview, path: Path) -> SavedPlan:
             f"the preview found {len(preview.errors)} errors, so there is no plan to save",
             remedy="put them right and run plan diff again",
         )
+    if not _may_be_replaced(path):
+        raise ColdSnapError(
+            "plan.out-exists",
+            f"{path} is there and is no saved plan; it was left as it is",
+            remedy="choose another name, or remove it",
+        )
     plan = setup.plan
     body: dict[str, Any] = {
         "coldsnap": FORMAT,
@@ -70,8 +78,18 @@ def save_plan(setup: Setup, preview: Preview, path: Path) -> SavedPlan:
         "instances": [_instance_json(instance) for instance in preview.instances],
     }
     body["sha256"] = canonical.digest(body)
-    files.write_atomic(path, canonical.dumps(body).encode("ascii") + b"\n", 0o644)
+    files.write_named(path, canonical.dumps(body).encode("ascii") + b"\n", 0o644)
     return _saved(str(path), body)
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """An older saved plan may; the plan itself, or another file of the user's, may not."""
+    try:
+        with files.open_regular(path.resolve()) as file:
+            head = file.read(len(_MARK) + _HEAD_BYTES)
+    except ColdSnapError:
+        return True  # it is not there, or no file; writing will tell
+    return not head or (head.startswith(b"{") and _MARK in head)
 
 
 def load_plan_file(path: Path) -> SavedPlan:
@@ -102,7 +120,7 @@ def load_plan_file(path: Path) -> SavedPlan:
         )
     body["sha256"] = digest
     try:
-        return _saved(str(path), body)
+        return _saved(str(path), _complete(body))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ColdSnapError(
             "plan.saved-damaged", f"{path} does not have the fields of a saved plan: {error}"
@@ -139,14 +157,20 @@ def stale(saved: SavedPlan, lines: list[str]) -> ColdSnapError:
         details += (f"and {len(lines) - _MAX_DETAILS} more",)
     return ColdSnapError(
         "plan.stale",
-        f"{saved.path} is stale: {len(lines)} things are not as they were when it was saved",
+        f"{saved.path} is stale: {_counted(len(lines))} when it was saved",
         details=details,
         remedy=f"review it again: coldsnap plan diff {saved.plan['path']} --out {saved.path}",
     )
 
 
+def _counted(number: int) -> str:
+    return "1 thing is not as it was" if number == 1 else f"{number} things are not as they were"
+
+
 def _globals(saved: SavedPlan, setup: Setup) -> list[str]:
     lines = []
+    if (line := _file_differs(saved)) is not None:
+        lines.append(line)
     if setup.plan.request_sha256 != saved.plan["request_sha256"]:
         lines.append("the plan resolves to another request (a pack or a file it names changed)")
     if setup.fleet.sha256 != saved.inventory["sha256"]:
@@ -155,6 +179,16 @@ def _globals(saved: SavedPlan, setup: Setup) -> list[str]:
     if runtime != saved.runtime:
         lines.append(f"runtime pack was {saved.runtime}, is {runtime}")
     return lines
+
+
+def _file_differs(saved: SavedPlan) -> str | None:
+    """Whether the plan's file says something else by now; one that is elsewhere says nothing."""
+    path = Path(str(saved.plan["path"]))
+    try:
+        found = files.sha256_file(path)
+    except ColdSnapError:
+        return None
+    return None if found == saved.plan["document_sha256"] else f"{path} was edited since"
 
 
 def _differs(was: InstancePreview, now: InstancePreview) -> str:
@@ -182,6 +216,18 @@ def _instance_json(instance: InstancePreview) -> dict[str, Any]:
         "seen_sha256": instance.seen_sha256,
         "skipped": instance.skipped,
     }
+
+
+def _complete(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The digest keeps accidents away, not people: look at what is read later, too."""
+    plan, inventory = body["plan"], body["inventory"]
+    texts = [plan[name] for name in ("path", "name", "text", "document_sha256", "request_sha256")]
+    texts += [inventory[name] for name in ("path", "sha256")]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text is missing")
+    if not isinstance(plan["variables"], dict):
+        raise TypeError("variables are no map")
+    return body
 
 
 def _saved(path: str, body: Mapping[str, Any]) -> SavedPlan:

@@ -7,7 +7,11 @@ aliases and size are bounded. Comments are kept in the file, not here: see `cold
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import select
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +28,8 @@ MAX_NODES = 100_000
 Path_: TypeAlias = Sequence[str | int]
 """Keys and indices from the root to a node."""
 
+_PIPE_SECONDS = 20
+"""How long a pipe may stay silent before nobody writes to it."""
 _SHOWN = 500
 """Characters of a guilty line that are kept."""
 
@@ -132,9 +138,7 @@ def read_document(path: str | Path) -> Document:
     """
     name = str(path)
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-            size = Path(path).stat().st_size
+        content, size = _read(path)
     except FileNotFoundError as error:
         raise ColdSnapError(
             "plan.not-found", f"there is no file {name}", remedy="check the path"
@@ -143,6 +147,30 @@ def read_document(path: str | Path) -> Document:
         reason = getattr(error, "strerror", None) or str(error)
         raise ColdSnapError("plan.unreadable", f"{name} cannot be read: {reason}") from error
     return parse_document(content, name, size=max(size, len(content)))
+
+
+def _read(path: str | Path) -> tuple[bytes, int]:
+    """(at most MAX_BYTES + 1 bytes of it, its size as the system tells it). Raises OSError.
+
+    It may be a pipe, as a shell makes one for ``<(command)``, but not one that nobody writes to.
+    """
+    # Non-blocking: the open of a pipe without a writer must return, not wait.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISFIFO(found.st_mode):
+            os.set_blocking(descriptor, True)
+            return file.read(MAX_BYTES + 1), found.st_size
+        content = b""
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while len(content) <= MAX_BYTES:
+            if not poll.poll(_PIPE_SECONDS * 1000):
+                raise OSError(errno.ETIMEDOUT, "nobody writes to this pipe")
+            if not (part := os.read(descriptor, MAX_BYTES + 1 - len(content))):
+                break
+            content += part
+        return content, 0
 
 
 def parse_document(content: bytes, file: str, *, size: int | None = None) -> Document:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _MAX_DETAILS = 20
 _MAX_LINE = 160
+_LEAD = 60
+"""Characters shown before what is wrong, in a line that is too long to be shown whole."""
 
 
 def error_text(error: ColdSnapError, palette: Palette = PLAIN) -> str:
@@ -55,13 +57,20 @@ def _snippet(source: Source, palette: Palette) -> list[str]:
     if source.before.strip():
         lines.append(f"    {source.line - 1:>{gutter}} | {_cut(source.before)}")
     marker = palette.paint(">", "error")
-    lines.append(f"  {marker} {source.line:>{gutter}} | {_cut(source.text)}")
-    column = max(1, source.column)
-    if column <= _MAX_LINE:
-        width = max(1, min(source.width, len(source.text) - column + 1))
-        caret = " " * (column - 1) + palette.paint("^" * width, "error")
-        lines.append(f"    {' ' * gutter} | {caret}")
+    text, column = _around(source.text.rstrip("\r\n"), max(1, source.column))
+    lines.append(f"  {marker} {source.line:>{gutter}} | {_cut(text)}")
+    width = max(1, min(source.width, len(text) - column + 1, _MAX_LINE - column))
+    caret = " " * (column - 1) + palette.paint("^" * width, "error")
+    lines.append(f"    {' ' * gutter} | {caret}")
     return lines
+
+
+def _around(text: str, column: int) -> tuple[str, int]:
+    """A long line without so much of its beginning that the column (from 1) is in sight."""
+    left_out = column - _LEAD - 1
+    if column <= _MAX_LINE // 2 or len(text) <= _MAX_LINE or left_out <= 0:
+        return text, column
+    return "..." + text[left_out:], _LEAD + 4
 
 
 def _cut(line: str) -> str:

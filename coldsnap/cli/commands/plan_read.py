@@ -97,7 +97,8 @@ def graph(
     ] = None,
 ) -> None:
     """Draw the steps of a plan and what each needs."""
-    from coldsnap.artifact.files import write_atomic
+    from coldsnap.artifact.errors import ColdSnapError
+    from coldsnap.artifact.files import write_named
     from coldsnap.cli.plans import load
     from coldsnap.graph.dag import StepGraph
     from coldsnap.graph.pictures import render
@@ -105,7 +106,9 @@ def graph(
     steps = StepGraph.of(load(session, plan).plan)
     text = render(steps, format_.value)
     if out is not None:
-        write_atomic(out, text.encode() + b"\n", 0o644)
+        if out.resolve() == Path(plan).resolve():
+            raise ColdSnapError("plan.out-exists", f"{out} is the plan itself")
+        write_named(out, text.encode() + b"\n")
         text = str(out)
     nodes = [(name, steps.by_id[name]) for name in steps.order]
     session.answer(

@@ -86,9 +86,9 @@ def report(
     if html is None:
         session.answer(lambda: report_text(found, session.palette), run_details_json(summary))
         return
-    from coldsnap.artifact.files import write_atomic
+    from coldsnap.artifact.files import write_named
 
-    write_atomic(html, report_html(found).encode())
+    write_named(html, report_html(found).encode())
     session.answer(str(html), {"run": summary.id, "html": str(html)})
 
 

@@ -79,3 +79,11 @@ def test_line_numbers_of_two_widths_stay_aligned() -> None:
 def test_colour_only_when_asked() -> None:
     assert "\x1b[" not in error_text(UNKNOWN_FIELD)
     assert "\x1b[1;31m" in error_text(UNKNOWN_FIELD, Palette(True))
+
+
+def test_what_is_wrong_in_a_long_line_is_in_sight() -> None:
+    text = "a" * 300 + "WRONG" + "b" * 300
+    shown = error_text(ColdSnapError("x.y", "m", source=Source("f", 1, 301, text, width=5)))
+    guilty, marks = shown.splitlines()[2:4]
+    assert len(guilty) < 180
+    assert guilty[marks.index("^") : marks.rindex("^") + 1] == "WRONG"
