@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 from coldsnap_runtime.cuda_library import CudaCallError, CudaLibrary
 
 _MAX_ANSWER = 1 << 16
+_LONGEST = 900
+"""Seconds that a worker may live; no dump or restore takes as long."""
 _END_SECONDS = 1.0
 
 
@@ -108,6 +110,9 @@ def _settle(channel: int) -> None:
     """Leave the verb behind: its signals (a call must not be left half-done), files and locks."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    # One that hangs in the driver is left to it, but not for ever.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LONGEST)
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
