@@ -30,6 +30,8 @@ _STABLE = (
     "criu.mem_dirty_track",
 )
 """They change with what the key of the record holds, or not at all."""
+_WHATEVER = ("criu.lazy_pages", "criu.mem_dirty_track")
+"""Nothing needs them, and only another kernel or CRIU brings them: a no is kept too."""
 _VOLATILE = ("docker", "nvidia", "cuda-checkpoint-api")
 _VOLATILE_SECONDS = 60.0
 _MAX_RECORD = 4 << 20
@@ -97,7 +99,8 @@ def _keep(
     kept: dict[str, Any] = {}
     for feature in found["features"]:
         name = feature["id"]
-        if feature["status"] == PASSED and name in (*_STABLE, *_VOLATILE):
+        is_kept = feature["status"] == PASSED or name in _WHATEVER
+        if is_kept and name in (*_STABLE, *_VOLATILE):
             at = known[name][0] if name in known else now
             kept[name] = [at, {field: feature[field] for field in feature if field != "id"}]
     if set(kept) == set(known) or not os.path.isdir(context.state_dir):

@@ -1,0 +1,117 @@
+"""The store's verbs that only read: what is there, and what it is.
+
+Apart from those that change a store, because a plan asks them before every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from coldsnap.artifact.decode import Record, decode
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.oci import layout, read
+from coldsnap.artifact.rules import Count, Digest, Id, Line, Text
+from coldsnap.artifact.validation import Policy
+from coldsnap_runtime.lease import RunId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coldsnap_runtime.context import Context
+
+StoreName = Annotated[str, Text(r"(?:oci-layout:)?/[^\x00]*", 1, 4096, "a folder's path")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreRequest(Record):
+    store: StoreName
+    run: RunId | None = None
+    unit: Id | None = None
+
+    @property
+    def path(self) -> Path:
+        return Path(self.store.removeprefix("oci-layout:"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveRequest(StoreRequest):
+    """`ref` (a tag, a digest, or its start) or `request_sha256`, not both."""
+
+    ref: Line | None = None
+    request_sha256: Digest | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if (self.ref is None) == (self.request_sha256 is None):
+            yield "/ref", "give either ref or request_sha256"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceRequest(StoreRequest):
+    ref: Line
+    policy: Policy = "full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HasRequest(StoreRequest):
+    digests: Annotated[tuple[Digest, ...], Count(0, 200_000)]
+
+
+def resolve(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """``{manifest, descriptor, tags, bytes}``, all null or empty where there is none."""
+    del context
+    request = decode(ResolveRequest, value, what="store.resolve", code="request.invalid")
+    nothing: dict[str, Any] = {"manifest": None, "descriptor": None, "tags": [], "bytes": 0}
+    store = opened(request)
+    if store is None:
+        return nothing
+    found = read.resolve(
+        store, request.ref, request_sha256=request.request_sha256, unit=request.unit
+    )
+    if found is None:
+        return nothing
+    return {
+        "manifest": found.digest,
+        "descriptor": found.descriptor.to_json(),
+        "tags": list(found.tags),
+        "bytes": found.bytes,
+    }
+
+
+def list_artifacts(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """``{artifacts: [...]}``, oldest first."""
+    del context
+    request = decode(StoreRequest, value, what="store.list", code="request.invalid")
+    store = opened(request)
+    found = read.list_artifacts(store) if store else []
+    return {"artifacts": [{**asdict(item), "tags": list(item.tags)} for item in found]}
+
+
+def inspect(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """The descriptor, and bytes by role and owner."""
+    del context
+    request = decode(ReferenceRequest, value, what="store.inspect", code="request.invalid")
+    return read.inspect(read.find(layout.open_store(request.path), request.ref))
+
+
+def has(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """``{present: [...], missing: [...]}`` of blobs, by one stat each."""
+    del context
+    request = decode(HasRequest, value, what="store.has", code="request.invalid")
+    store = opened(request)
+    there = {d: store is not None and store.blob(d).is_file() for d in request.digests}
+    return {
+        "present": [digest for digest, is_there in there.items() if is_there],
+        "missing": [digest for digest, is_there in there.items() if not is_there],
+    }
+
+
+def opened(request: StoreRequest) -> layout.Store | None:
+    """None if there is no store yet."""
+    try:
+        return layout.open_store(request.path)
+    except ColdSnapError as error:
+        if error.code == "store.missing":
+            return None
+        raise
