@@ -270,7 +270,7 @@ def _tampered(path: Path, line: int, reason: str) -> ColdSnapError:
         "journal.tampered",
         f"the journal was changed after it was written: line {line}: {reason}",
         where=str(path),
-        details=(f"lines 1 to {line - 1} are intact",),
+        details=(f"lines 1 to {line - 1} are intact",) if line > 1 else (),
         cause="the file was edited, or its disk is damaged",
         remedy="do not trust this run's record; look at the targets: coldsnap status",
     )

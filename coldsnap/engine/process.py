@@ -183,7 +183,8 @@ class Process:
         try:
             self.recorder.write("run.closed" if state.is_final else "run.stopped", body)
         except ColdSnapError as unwritable:
-            causes = (*causes, unwritable)
+            if unwritable.code not in {cause.code for cause in causes}:  # told already
+                causes = (*causes, unwritable)
             state, exit_code = unsealed(state, exit_code, changed=counts["changed"] > 0)
         result = self.result(state, exit_code, causes, counts, seconds)
         try:

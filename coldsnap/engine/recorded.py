@@ -101,8 +101,8 @@ def reopened(folder: RunFolder) -> tuple[Journal, History]:
 def empty(folder: RunFolder) -> ColdSnapError:
     return ColdSnapError(
         "run.empty",
-        f"run {folder.id} was ended before it began; nothing was changed",
-        remedy="apply the plan again",
+        f"run {folder.id} has no record: it was ended before it began, or its journal was removed",
+        remedy="look at the targets (coldsnap status), then apply the plan again",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import signal
@@ -27,6 +28,7 @@ _JOB_VERBS = {
     "job.wait": "job_follow:wait",
 }
 """Verbs that write their own lines and read no request."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def main(argv: list[str]) -> int:
@@ -191,6 +193,17 @@ def _explained(error: Exception, state_dir: str) -> ColdSnapError:
 
     if isinstance(error, ColdSnapError):
         return error
+    if isinstance(error, OSError) and error.errno in _DISK:
+        from coldsnap.artifact.files import file_error  # noqa: PLC0415
+
+        return file_error(error, error.filename or state_dir)
+    if isinstance(error, (EOFError, ValueError)) and "marshal" in str(error) and _forget_code():
+        return ColdSnapError(
+            "runtime.code-damaged",
+            f"compiled code in {sys.pycache_prefix} was damaged; it was removed",
+            cause="the disk was full, or it lost what was written",
+            remedy="do the same again: the code is compiled anew",
+        )
     place = _write_traceback(state_dir)
     return ColdSnapError(
         "runtime.internal",
@@ -199,6 +212,16 @@ def _explained(error: Exception, state_dir: str) -> ColdSnapError:
         cause="a defect of the runtime, or a host it does not know yet",
         remedy="report it with that file" if place else "report it",
     )
+
+
+def _forget_code() -> bool:
+    """Remove the byte code that this pack keeps beside the state; False if it keeps none."""
+    import shutil  # noqa: PLC0415
+
+    if not sys.pycache_prefix:
+        return False
+    shutil.rmtree(sys.pycache_prefix, ignore_errors=True)
+    return True
 
 
 def _write_traceback(state_dir: str) -> str:

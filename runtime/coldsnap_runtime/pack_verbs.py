@@ -45,9 +45,17 @@ def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
     removed = sorted(found - kept)
     for name in removed:
         shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.rmtree(_byte_code(context, folder / name), ignore_errors=True)
         (folder.parent / "verified" / f"{name}.json").unlink(missing_ok=True)
-    _remove_leftovers(Path(context.path("runtime", "incoming")))
+    incoming = Path(context.path("runtime", "incoming"))
+    _remove_leftovers(incoming)
+    shutil.rmtree(_byte_code(context, incoming), ignore_errors=True)
     return {"removed": removed, "kept": sorted(found & kept)}
+
+
+def _byte_code(context: Context, folder: Path) -> Path:
+    """Where pack_main.py keeps the byte code of the modules in `folder`."""
+    return Path(context.path("pycache"), *folder.absolute().parts[1:])
 
 
 def _remove_leftovers(folder: Path) -> None:

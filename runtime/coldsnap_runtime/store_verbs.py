@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 PUBLISHED = "published.json"
 """In a capture's folder: where it was published; the folder may go then."""
+_FORGOTTEN = 7 * 86400.0
+"""Seconds that the capture of a run which did not end is kept for plan resume."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,10 @@ def publish(value: dict[str, Any], context: Context) -> dict[str, Any]:
             name=request.name,
             progress=lambda count: context.progress("publish", count),
         )
+    except ColdSnapError as error:
+        if error.code == "file.disk-full":
+            _make_room(request)
+        raise
     finally:
         give_back(request.path, owner_of(context.state_dir))
     result = {key: item for key, item in done.to_json().items() if key != "descriptor"}
@@ -72,6 +79,14 @@ def publish(value: dict[str, Any], context: Context) -> dict[str, Any]:
     if folder.is_relative_to(context.path("captures")):
         shutil.rmtree(folder, ignore_errors=True)  # its bytes are the store's now
     return {**result, "tags": list(request.tags)}
+
+
+def _make_room(request: StoreRequest) -> None:
+    """What did get in would help the next try, but a full disk is everybody's trouble."""
+    with contextlib.suppress(ColdSnapError, OSError):
+        store = opened(request)
+        if store is not None:
+            remove_old(store, patience=0.0)
 
 
 def verify(value: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -116,9 +131,17 @@ def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def drop_published(context: Context, unit: str = "*") -> None:
-    """Remove captures that a store has: their bytes live on there, or were collected."""
-    for note in Path(context.path("captures")).glob(f"{unit}/*/{PUBLISHED}"):
+    """Remove captures that a store has: their bytes live on there, or were collected.
+
+    Those of runs that nobody went on with for a week go, too.
+    """
+    folder = Path(context.path("captures"))
+    for note in folder.glob(f"{unit}/*/{PUBLISHED}"):
         shutil.rmtree(note.parent, ignore_errors=True)
+    for capture in folder.glob(f"{unit}/*"):
+        with contextlib.suppress(OSError):
+            if time.time() - capture.stat().st_mtime > _FORGOTTEN:
+                shutil.rmtree(capture, ignore_errors=True)
 
 
 def _mark_published(folder: Path, result: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ a module of its own, restore_verb.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.decode import decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import hold, lease
+from coldsnap_runtime.capture_seal import remove
 from coldsnap_runtime.captured_files import arranged
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
 from coldsnap_runtime.installation import Installation
@@ -21,6 +23,7 @@ from coldsnap_runtime.store_verbs import drop_published
 from coldsnap_runtime.timing import Timing, boottime
 from coldsnap_runtime.unit_calls import require_state, serve_again, wait_ready
 from coldsnap_runtime.unit_checkpoint import checkpoint as dump
+from coldsnap_runtime.unit_checkpoint import context_folder
 from coldsnap_runtime.unit_launch import launch as start
 from coldsnap_runtime.unit_lifecycle import (
     expose_now,
@@ -99,6 +102,21 @@ def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:
         with timing.span("arrange"):
             result = arranged(Path(result["capture_dir"]), result, record.unit)
     return {**result, "capture_id": request.capture_id, "timing": timing.to_json()}
+
+
+def discard(value: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Remove the folder of a dump, whole or half; ``{removed}``. What a store has of it stays."""
+    known_fields(value, "unit run capture_id", "unit.discard")
+    request = CheckpointRequest.from_json(value)
+    with lease.held(context.state_dir, request.unit, request.run):
+        folder = context_folder(context, request)
+        places = [folder, folder.with_name(folder.name + ".partial")]
+        removed = any(place.exists() for place in places)
+        for place in places:
+            remove(place)
+        with contextlib.suppress(OSError):  # others of the unit may be there
+            folder.parent.rmdir()
+    return {"removed": removed}
 
 
 def expose(value: dict[str, Any], context: Context) -> dict[str, Any]:

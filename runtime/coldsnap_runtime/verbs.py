@@ -71,6 +71,7 @@ VERBS: dict[str, Verb] = {
     "unit.accept": Verb("accept:accept", "ask prompts; record or compare the answers"),
     "unit.call": Verb("unit_calls:call", "HTTP calls to the engine of a unit"),
     "unit.checkpoint": Verb("unit_verbs:checkpoint", "dump a quiesced unit; it serves on"),
+    "unit.discard": Verb("unit_verbs:discard", "remove a dump that is not wanted any more"),
     "unit.expose": Verb("unit_verbs:expose", "hand the host ports to a generation"),
     "unit.hydrate": Verb("unit_calls:hydrate", "model bytes back into a restored engine"),
     "unit.launch": Verb("unit_verbs:launch", "start an engine cold and wait until it is ready"),

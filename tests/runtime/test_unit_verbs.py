@@ -541,3 +541,59 @@ def test_store_tag_verify_delete_collect(host):
     assert collected["bytes"] == planned["bytes"] > 0
     assert not list((host.state / "captures").glob("*/*")), "published captures go too"
     assert host.call("store.resolve", request={**base, "ref": manifest}).result["manifest"] is None
+
+
+def test_a_dump_that_nobody_wants_goes(host):
+    host.launch().ok()
+    host.quiesce().ok()
+    folder = Path(host.checkpoint().result["capture_dir"])
+    half = folder.with_name(folder.name + ".partial")
+    half.mkdir()
+    (half / "pages-1.img").touch()
+    again = {"capture_id": folder.name}
+    assert host.unit("discard", **again).result == {"removed": True}
+    assert not folder.parent.exists()
+    assert host.unit("discard", **again).result == {"removed": False}
+    assert host.unit("discard", capture_id="../u0").error["code"] == "request.invalid"
+    assert host.states() == {1: "serving"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "no-index"])
+def test_an_export_that_its_disk_damaged_is_no_capture(host, damage):
+    host.launch().ok()
+    host.quiesce().ok()
+    control = host.state / "units" / "u0" / "1" / "control"
+    pack, index = control / "payload.pack", control / "payload.index.json"
+    whole = pack.read_bytes()
+    if damage == "cut":
+        os.truncate(pack, 1000)
+    elif damage == "changed":
+        pack.chmod(0o600)
+        pack.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    elif damage == "gone":
+        pack.unlink()
+    else:
+        index.unlink()
+    error = host.checkpoint().error
+    assert error["code"] == "checkpoint.payload-damaged"
+    assert not list((host.state / "captures").glob("*/*"))
+
+
+def test_after_a_capture_the_engine_keeps_no_copy_of_its_model(host):
+    host.launch().ok()
+    control = host.state / "units" / "u0" / "1" / "control"
+    host.quiesce().ok()
+    assert (control / "payload.pack").exists()
+    host.checkpoint().ok()
+    assert not (control / "payload.pack").exists()
+    host.quiesce().ok()
+    host.unit("resume", calls=[RESUME]).ok()
+    assert not (control / "payload.pack").exists()
+
+
+def test_code_that_a_full_disk_cut_is_compiled_again(host):
+    host.call("unit.status", request={}).ok()
+    (damaged,) = (host.state / "pycache").glob("**/unit_status.*.pyc")
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    assert host.call("unit.status", request={}).error["code"] == "runtime.code-damaged"
+    assert host.call("unit.status", request={}).result == {"units": []}

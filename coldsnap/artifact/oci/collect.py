@@ -57,8 +57,16 @@ def delete(store: Store, ref: str) -> Entry:
     return entry
 
 
-def collect(store: Store, keep: int | None = None, *, dry_run: bool = False) -> Collected:
+def collect(
+    store: Store,
+    keep: int | None = None,
+    *,
+    dry_run: bool = False,
+    patience: float | None = None,
+) -> Collected:
     """Keep the newest `keep` artifacts of each name (None: all), then sweep.
+
+    Who uses the store is waited for `patience` seconds (None: as long as ever).
 
     Raises:
         ColdSnapError: ``store.keep-invalid``, ``store.pin-invalid``, ``store.blob-missing``,
@@ -67,7 +75,7 @@ def collect(store: Store, keep: int | None = None, *, dry_run: bool = False) -> 
     """
     if keep is not None and keep < 1:
         raise ColdSnapError("store.keep-invalid", f"keep must be at least 1, is {keep}")
-    with store.alone():
+    with store.alone(patience):
         index = store.read_index()
         held = {item.manifest for item in pins(store)}
         due = _due(entries(index), keep)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FACTS = ("path", "role", "owner", "sha256", "bytes")
 """Of a file, as the descriptor has them."""
+_REMEDY = "publish or fetch the artifact again, or check the store's disk"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def read_blob(store: Store, digest: str, limit: int, what: str) -> bytes:
     except ColdSnapError as error:
         if error.code == "file.missing":
             message = f"{what} is missing from store {store.root}"
-            raise ColdSnapError("store.blob-missing", message) from None
+            raise ColdSnapError("store.blob-missing", message, remedy=_REMEDY) from None
+        error.remedy = error.remedy or _REMEDY
         raise
     found = "sha256:" + hashlib.sha256(data).hexdigest()
     if found != digest:
@@ -76,6 +78,7 @@ def read_blob(store: Store, digest: str, limit: int, what: str) -> bytes:
             "store.blob-differs",
             f"{what} is damaged in store {store.root}",
             details=(f"expected {digest}", f"found {found} ({len(data)} bytes)"),
+            remedy=_REMEDY,
         )
     return data
 

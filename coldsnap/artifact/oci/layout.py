@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS = 600.0
 """How long one waits for another process of the same store."""
+_REMEDY = "put index.json back from a copy, or move the store away and capture again"
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Store:
             yield
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else reads or publishes."""
-        with self._locked("lock", fcntl.LOCK_EX):
+    def alone(self, patience: float | None = None) -> Iterator[None]:
+        """Nobody else reads or publishes; `patience` is LOCK_SECONDS unless given."""
+        with self._locked("lock", fcntl.LOCK_EX, patience):
             yield
 
     @contextmanager
@@ -83,11 +84,15 @@ class Store:
             ColdSnapError: ``store.index-invalid``.
         """
         path = self.root / "index.json"
-        data = read_regular(path, MAX_INDEX_BYTES)
-        index = parse(data, limit=MAX_INDEX_BYTES, what=str(path), code="store.index-invalid")
+        try:
+            data = read_regular(path, MAX_INDEX_BYTES)
+            index = parse(data, limit=MAX_INDEX_BYTES, what=str(path), code="store.index-invalid")
+        except ColdSnapError as error:
+            raise ColdSnapError("store.index-invalid", error.message, remedy=_REMEDY) from error
         manifests = index.get("manifests") if isinstance(index, dict) else None
         if not isinstance(manifests, list) or not all(isinstance(m, dict) for m in manifests):
-            raise ColdSnapError("store.index-invalid", f"{path} is not an OCI index")
+            message = f"{path} is not an OCI index"
+            raise ColdSnapError("store.index-invalid", message, remedy=_REMEDY)
         return dict(index)
 
     def write_index(self, index: dict[str, Any]) -> None:
@@ -95,13 +100,13 @@ class Store:
         write_atomic(self.root / "index.json", canonical.dumps(index).encode("ascii"))
 
     @contextmanager
-    def _locked(self, name: str, kind: int) -> Iterator[None]:
+    def _locked(self, name: str, kind: int, patience: float | None = None) -> Iterator[None]:
         descriptor = self._open_lock(name, kind)
         if descriptor is None:
             yield
             return
         try:
-            self._wait(descriptor, kind)
+            self._wait(descriptor, kind, patience)
             yield
         finally:
             os.close(descriptor)
@@ -120,8 +125,9 @@ class Store:
         except OSError:
             return None  # a read-only copy without a lock file: nobody here can change it
 
-    def _wait(self, descriptor: int, kind: int) -> None:
-        deadline = time.monotonic() + LOCK_SECONDS
+    def _wait(self, descriptor: int, kind: int, patience: float | None) -> None:
+        patience = LOCK_SECONDS if patience is None else patience
+        deadline = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -129,7 +135,7 @@ class Store:
                 if time.monotonic() > deadline:
                     raise ColdSnapError(
                         "store.busy",
-                        f"store {self.root} was in use by another process for {LOCK_SECONDS:.0f} s",
+                        f"store {self.root} was in use by another process for {patience:.0f} s",
                         remedy="wait for it, or see who holds it: fuser -v " + str(self.root),
                     ) from None
                 time.sleep(0.02)

@@ -18,7 +18,7 @@ from coldsnap.artifact.descriptor import Descriptor, complete
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import file_error, fsync_dir, write_new
 from coldsnap.artifact.oci import media
-from coldsnap.artifact.oci.entries import check_tags, insert, retag
+from coldsnap.artifact.oci.entries import check_tags, entries, insert, retag
 from coldsnap.artifact.oci.ingest import put_files
 from coldsnap.artifact.oci.layout import Store, create_store, read_only
 
@@ -97,6 +97,8 @@ def tag(store: Store, manifest: str | None, tags: Iterable[str]) -> None:
         ColdSnapError: ``store.no-such-artifact``, ``store.tag-invalid``, ``store.read-only``.
     """
     names = check_tags(tags)
+    if manifest is None and not any(set(names) & set(e.tags) for e in entries(store.read_index())):
+        return  # nothing to take away, not even from a store that cannot be written
     try:
         with store.shared(), store.index_locked():
             store.write_index(retag(store.read_index(), manifest, names))

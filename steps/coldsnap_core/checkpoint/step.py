@@ -26,6 +26,8 @@ from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command, place
 from coldsnap_core.units import chosen, observe_unit, status_question
 
+_NAME_LENGTH = 80
+
 
 class Checkpoint(Step[CheckpointSpec]):
     type = "core.checkpoint"
@@ -58,7 +60,7 @@ class Checkpoint(Step[CheckpointSpec]):
     def apply(self, spec: CheckpointSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
         request: dict[str, Any] = {
-            "capture_id": f"{spec.name}.{ctx.run}" if ctx.run else spec.name,
+            "capture_id": _capture_id(spec, ctx),
             "request_sha256": request_sha256(ctx),
             "resume": calls(engine_of(ctx).resume()),
             "criu": f"{place(ctx)['pack']}/criu/criu",
@@ -69,11 +71,15 @@ class Checkpoint(Step[CheckpointSpec]):
         return {"capture": result, "captured": "", "timing": result.get("timing")}
 
     def recover(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> None:
-        """Make sure the unit serves: a failed dump puts that back by itself, a killed one not."""
+        """Make sure that the unit serves, and that the dump does not fill the disk.
+
+        A dump that fails puts the unit back by itself, one that is killed does not.
+        """
         del seen
         generation = chosen(observe_unit(ctx), spec.generation)
         if generation is not None and generation.state == "quiesced":
             command(ctx, "unit.resume", {"calls": calls(engine_of(ctx).resume())}, phase="undo")
+        command(ctx, "unit.discard", {"capture_id": _capture_id(spec, ctx)}, phase="discard")
 
     def stands(self, spec: CheckpointSpec, seen: Seen, outputs: Outputs, ctx: StepContext) -> bool:
         """A finished dump waits in its folder to be published; nothing is paused again for it."""
@@ -83,3 +89,8 @@ class Checkpoint(Step[CheckpointSpec]):
     def known(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> Outputs:
         del spec, ctx
         return {"capture": None, "captured": captured(seen), "timing": None}
+
+
+def _capture_id(spec: CheckpointSpec, ctx: StepContext) -> str:
+    # The run makes it unique; the name may be as long as a whole id.
+    return f"{spec.name[:_NAME_LENGTH]}.{ctx.run}" if ctx.run else spec.name
