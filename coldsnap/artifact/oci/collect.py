@@ -145,9 +145,10 @@ def _sweep(store: Store, garbage: list[Any], needed: set[str]) -> None:
             path.unlink()
         if garbage:
             fsync_dir(store.root / "blobs" / "sha256")
-        for record in (store.root / "records").glob("*.json"):
-            if record.stem not in needed:
-                record.unlink()
+        for notes in ("records", "quarantine"):
+            for note in (store.root / notes).glob("*.json"):
+                if note.stem not in needed:
+                    note.unlink()
         # We are alone: whatever is on its way in belongs to a process that died.
         for path in store.staging.glob("*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -8,20 +8,27 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import file_error, fsync_dir
 from coldsnap.artifact.oci.contents import Contents, load_contents
 from coldsnap.artifact.oci.pins import pin as set_pin
+from coldsnap.artifact.oci.quarantine import condemn, reason_against
 from coldsnap.artifact.oci.verify import check_files
 from coldsnap.artifact.rules import RELATIVE_PATH
+from coldsnap.artifact.weights import PAYLOAD_INDEX_ROLE, PAYLOAD_ROLE
 
 if TYPE_CHECKING:
     from coldsnap.artifact.oci.layout import Store
     from coldsnap.artifact.oci.media import Layer
     from coldsnap.artifact.validation import Policy
+
+
+Payload = Literal["required", "optional", "none"]
+_PAYLOAD_ROLES = (PAYLOAD_ROLE, PAYLOAD_INDEX_ROLE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Materialised:
     bytes_copied: int
     """Of files that could not be linked: `folder` is on another file system."""
     bytes_hashed: int
+    payload_fault: ColdSnapError | None = None
+    """Why the payload is not in `folder` though the artifact has one; it must not be used."""
 
 
 def materialise(
@@ -42,6 +51,7 @@ def materialise(
     policy: Policy = "record",
     pin: str | None = None,
     progress: Callable[[int], None] | None = None,
+    payload: Payload = "required",
 ) -> Materialised:
     """Verify an artifact, then lay its files out as the capture had them.
 
@@ -56,6 +66,9 @@ def materialise(
         pin: name (of a unit's generation) under which to pin the artifact in the same breath,
             so that no collection removes it.
         progress: gets the bytes verified so far.
+        payload: a missing or damaged payload is ``required``: an error; ``optional``: left out,
+            with its reason in the result; ``none``: not even looked at. A damaged one is
+            quarantined. The capsule is always verified whole.
 
     Raises:
         ColdSnapError: ``store.blob-missing``, ``store.blob-differs``, ``store.path-invalid``,
@@ -67,7 +80,12 @@ def materialise(
         artifact = load_contents(store, manifest)
         layers = artifact.manifest.files()
         check_paths([layer.path for layer in layers])
-        verified = check_files(store, artifact, policy, progress)
+        capsule = tuple(layer for layer in layers if layer.role not in _PAYLOAD_ROLES)
+        verified = check_files(store, artifact, policy, progress, capsule)
+        packs = tuple(layer for layer in layers if layer.role in _PAYLOAD_ROLES)
+        after = None if progress is None else partial(_shifted, progress, verified.bytes)
+        fault, hashed = _check_payload(store, artifact, packs, policy, payload, after)
+        layers = capsule if fault is not None or payload == "none" else layers
         try:
             copied = _lay_out(store, layers, temporary)
             _replace(temporary, target)
@@ -77,7 +95,58 @@ def materialise(
             shutil.rmtree(temporary, ignore_errors=True)
         if pin is not None:
             _pin(store, pin, manifest)
-    return Materialised(target, artifact, verified.bytes, copied, verified.bytes_hashed)
+    return Materialised(
+        target,
+        artifact,
+        bytes=sum(layer.size for layer in {layer.digest: layer for layer in layers}.values()),
+        bytes_copied=copied,
+        bytes_hashed=verified.bytes_hashed + hashed,
+        payload_fault=fault,
+    )
+
+
+def _check_payload(
+    store: Store,
+    artifact: Contents,
+    packs: tuple[Layer, ...],
+    policy: Policy,
+    payload: Payload,
+    progress: Callable[[int], None] | None,
+) -> tuple[ColdSnapError | None, int]:
+    """(why the payload cannot be used, bytes hashed).
+
+    Raises:
+        ColdSnapError: the same, where the payload is required.
+    """
+    if payload == "none" or not packs:
+        return None, 0
+    try:
+        _refuse_condemned(store, packs, policy)
+        return None, check_files(store, artifact, policy, progress, packs).bytes_hashed
+    except ColdSnapError as error:
+        for layer in packs:
+            if error.code == "store.blob-differs" and error.message.startswith(layer.path):
+                condemn(store, layer.digest, error.message)
+        if payload == "required":
+            raise
+        return error, 0
+
+
+def _shifted(progress: Callable[[int], None], before: int, count: int) -> None:
+    progress(before + count)
+
+
+def _refuse_condemned(store: Store, packs: tuple[Layer, ...], policy: Policy) -> None:
+    """What was found damaged is not hashed again each time; a full verification may clear it."""
+    for layer in packs:
+        reason = reason_against(store, layer.digest) if policy == "record" else ""
+        if reason:
+            raise ColdSnapError(
+                "store.blob-quarantined",
+                f"{layer.path} was found damaged before in store {store.root}",
+                details=(reason,),
+                remedy="publish or materialize it again, or verify it: coldsnap artifact verify",
+            )
 
 
 def _pin(store: Store, name: str, manifest: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.oci.contents import Contents, load_contents
+from coldsnap.artifact.oci.quarantine import absolve
 from coldsnap.artifact.validation import Policy, is_recorded, validate
 
 if TYPE_CHECKING:
@@ -70,12 +71,13 @@ def check_files(
     artifact: Contents,
     policy: Policy,
     progress: Callable[[int], None] | None = None,
+    layers: Iterable[Layer] | None = None,
 ) -> Verified:
-    """As `verify`, under a lock that the caller holds."""
+    """As `verify`, under a lock that the caller holds; of `layers` only, if they are given."""
     started = time.monotonic()
     # Equal files are one blob; the largest first, so that no thread ends alone with it.
-    layers = {layer.digest: layer for layer in artifact.manifest.files()}
-    ordered = sorted(layers.values(), key=lambda layer: -layer.size)
+    chosen = artifact.manifest.files() if layers is None else layers
+    ordered = sorted({layer.digest: layer for layer in chosen}.values(), key=lambda x: -x.size)
     counter = _Counter(progress)
 
     def check(layer: Layer) -> ColdSnapError | int:
@@ -83,6 +85,7 @@ def check_files(
             _hash(store, layer)
         except ColdSnapError as error:
             return error
+        absolve(store, layer.digest)
         counter.add(layer.size)
         return layer.size
 
@@ -101,7 +104,7 @@ def check_files(
     return Verified(
         manifest=artifact.digest,
         policy=policy,
-        files=len(artifact.manifest.layers),
+        files=len(artifact.manifest.layers) if layers is None else len(ordered),
         bytes=sum(layer.size for layer in ordered),
         bytes_hashed=sum(outcome for outcome in outcomes if isinstance(outcome, int)),
         seconds=time.monotonic() - started,
