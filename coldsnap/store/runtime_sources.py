@@ -19,6 +19,7 @@ from coldsnap.store.criu_bundle import build_bundle, bundle_binary, cached_bundl
 INSIDE_GROUP = "coldsnap.inside"
 """Entry points of engine packs from elsewhere: value = package that runs inside their engine."""
 
+GUARD_LIBRARY = "libcoldsnap_guard.so"
 HYDRATE_LIBRARY = "libcoldsnap_hydrate.so"
 
 _SKIPPED = ("compiler", "pyext", "testdata", "testing")
@@ -140,6 +141,8 @@ def _native() -> Iterator[Source]:
     for path in sorted(_native_folder().iterdir()):
         if path.is_file() and path.name.startswith("coldsnap-"):
             yield Source(f"bin/{path.name}", path, executable=True)
+        elif path.name == GUARD_LIBRARY:
+            yield Source(f"bin/{path.name}", path)
 
 
 def _native_folder() -> Path:

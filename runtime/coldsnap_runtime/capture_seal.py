@@ -44,6 +44,7 @@ def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[
         "mapped_files": [file.to_json() for file in capture.mapped_files],
         "processes": capture.to_json()["processes"],
         "cuda": capture.cuda,
+        "process_image": capture.process_image,
     }
 
 

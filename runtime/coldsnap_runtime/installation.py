@@ -23,6 +23,16 @@ class Installation:
     inside: Path
     """Packages for the engine's PYTHONPATH."""
 
+    @property
+    def fill(self) -> Path:
+        """coldsnap-fill; a pack without it restores with CRIU alone."""
+        return self.portmap.parent / "coldsnap-fill"
+
+    @property
+    def guard(self) -> Path:
+        """libcoldsnap_guard.so, likewise optional."""
+        return self.portmap.parent / "libcoldsnap_guard.so"
+
     @classmethod
     def find(cls, pack: str | os.PathLike[str]) -> Installation:
         """The parts of the pack in folder `pack`. COLDSNAP_CRIU names another CRIU.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_SEEN_INSIDE = ("tmp", "caches", "coldsnap-unit")
+_SEEN_INSIDE = ("tmp", "caches", "coldsnap-unit", "libcoldsnap_guard.so")
 """Parts of a generation that its processes see as theirs."""
 
 

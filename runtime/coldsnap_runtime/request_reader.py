@@ -66,6 +66,12 @@ class RequestReader:
             raise self.refused(key, f"must be a whole number from {least} to {most}")
         return value
 
+    def boolean(self, key: str) -> bool:
+        value = self._value.get(key, False)
+        if not isinstance(value, bool):
+            raise self.refused(key, "must be true or false")
+        return value
+
     def optional_integer(self, key: str) -> int | None:
         return None if self._value.get(key) is None else self.integer(key, 0, 1, 1 << 53)
 

@@ -54,6 +54,8 @@ class Capture:
     """Of a container: digest of its image's configuration."""
     cuda: dict[str, Any] | None = None
     """Of a unit with CUDA state: see `coldsnap_runtime.unit_cuda`."""
+    process_image: dict[str, Any] | None = None
+    """What of the image was rewritten and proven: see `coldsnap_runtime.image_proof`."""
 
     def with_files(self, files: Iterable[MappedFile]) -> Capture:
         return replace(self, mapped_files=tuple(files))
@@ -106,6 +108,8 @@ def object_of(capture: Path, path: Path, sha256: str) -> dict[str, Any]:
 
 def _role(relative: Path) -> tuple[str, str]:
     top = relative.parts[0]
+    if top in ("ext", "mmap"):
+        return "criu-overlay", top
     if top == "images":
         number = relative.stem.partition("-")[2]
         return "criu", number if number.isdigit() else ""

@@ -23,6 +23,8 @@ from coldsnap_runtime.container import changed_files, image_identity
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.dump_errors import copy_error, dump_error
+from coldsnap_runtime.guard_place import GUARD, refuse_mapped_image
+from coldsnap_runtime.image_proof import make_rungs
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, collect, digested
 from coldsnap_runtime.namespaces import root_of
@@ -73,6 +75,7 @@ def checkpoint(
         capture = _paused(work, request, context, timing, resume)
         with timing.span("digests"):
             capture = _digest_files(capture, work, context)
+        capture = make_rungs(capture, partial, context, installation, timing)
         result = seal(capture, partial, folder, timing)
     except BaseException as error:
         remove(partial)
@@ -156,6 +159,7 @@ def _check_ready(work: _Work, request: CheckpointRequest) -> None:
             f"generation {work.record.generation} is {work.record.state}, not quiesced",
             remedy="quiesce it first (core.quiesce)",
         )
+    refuse_mapped_image(work.init.pid, work.record.root_pid)
     unit_expose.hold(work.record)
     unit_expose.cut(work.record)  # the engine is drained: what is still open is idle
     open_ones = outside_connections(work.init.pid, work.record.root_pid)
@@ -223,6 +227,8 @@ def _gather(work: _Work, request: CheckpointRequest) -> Capture:
     if work.record.container:
         sets.append(_save_set(work, "layer", "/", _own_layer(work)))
     shutil.copyfile(work.paths.unit_program, work.partial / "bin" / "coldsnap-unit")
+    if (guard := work.paths.folder / GUARD).is_file():
+        shutil.copyfile(guard, work.partial / "bin" / GUARD)
     _take_payload(work)
     record = work.record
     return Capture(

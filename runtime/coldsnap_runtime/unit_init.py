@@ -26,6 +26,8 @@ INSIDE_UNIT = f"{INSIDE_ROOT}/bin/coldsnap-unit"
 INSIDE_PACKAGES = f"{INSIDE_ROOT}/inside"
 INSIDE_CRIU = f"{INSIDE_ROOT}/criu"
 INSIDE_PAYLOAD = f"{INSIDE_ROOT}/payload"
+INSIDE_IMAGE = f"{INSIDE_ROOT}/image"
+"""The page files of an image that is mapped (``image_mode: mmap``), read-only."""
 INSIDE_LOG = f"{INSIDE_CONTROL}/engine.log"
 
 ROOT_PID = 1000

@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from coldsnap_runtime.guard_place import put_guard
 from coldsnap_runtime.ownership import give_back_unit
 from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
 from coldsnap_runtime.unit_init import ROOT_PID, root_argv
@@ -76,6 +77,9 @@ def _start(
         spec=spec,
         last_pid=ROOT_PID - 1,
         argv=root_argv(spec.argv, cwd=spec.cwd, deny_io_uring=deny_io_uring),
-        further_mounts=make_caches(spec),
+        further_mounts=(
+            *make_caches(spec),
+            *put_guard(spec, installation.guard, paths.folder),
+        ),
     )
     return start_unit(plan, paths, installation)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from coldsnap_runtime.request_reader import RequestReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DEFAULT_SHM = 2 << 30
+MODES = ("auto", "plain", "ext", "mmap")
+"""How the pages of a process image come back; see `coldsnap_runtime.restore_rungs`."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class LaunchSpec:
     runtime: str = "process"
     image: str = ""
     io_uring: str = "deny"
+    memory_guard: bool = False
+    """Preload the guard that lets a restore map the image (``image_mode: mmap``)."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The JSON object it was read from, for records."""
 
@@ -70,6 +75,7 @@ class LaunchSpec:
             runtime=reader.choice("runtime", ("process", "container")),
             image=reader.string("image"),
             io_uring=reader.choice("io_uring", ("deny", "allow")),
+            memory_guard=reader.boolean("memory_guard"),
             raw=value,
         )
         _require_unique(spec.ports, reader)
@@ -141,8 +147,14 @@ class RestoreRequest:
     devices: tuple[int, ...] = ()
     """GPU of this host for each captured one, in order; empty chooses."""
     verify: str = "record"
+    """``record`` believes records of earlier hashes; ``digest`` hashes small files, and big page
+    files as they are read; ``full`` hashes all before."""
+    image_mode: str = "auto"
+    """The first rung of the ladder: ``auto`` (ext), ``plain``, ``ext``, ``mmap``."""
     deadline: float = 120.0
-    """Seconds for CRIU; a restore that takes longer is killed."""
+    """Seconds for CRIU, all rungs together; a restore that takes longer is killed."""
+    check_pages: Callable[[], None] | None = None
+    """Hashes the image's page files; raises what is damaged."""
 
     @classmethod
     def from_json(
@@ -158,7 +170,8 @@ class RestoreRequest:
             mounts=tuple(_mount(item) for item in reader.objects("mounts")),
             payloads=payloads,
             devices=reader.indices("devices"),
-            verify=reader.choice("verify", ("record", "full")),
+            verify=reader.choice("verify", ("record", "digest", "full")),
+            image_mode=reader.choice("image_mode", MODES),
         )
         _require_unique(request.ports, reader)
         return request

@@ -47,6 +47,14 @@ def stop(request: GenerationRequest, context: Context, timing: Timing) -> dict[s
     return {"generation": record.generation, "was_live": was_live, "graceful": is_graceful}
 
 
+def end_generation(record: UnitRecord) -> None:
+    """Kill all that runs of a generation; its files stay."""
+    if record.init is not None:
+        stop_init(record.init, 0.0)
+    if record.container:
+        remove_container(record.container)
+
+
 def end_status(paths: GenerationPaths) -> str:
     """How the root ended, as PID 1 wrote it: ``exited 3``, ``killed 9``, or empty."""
     try:
