@@ -11,6 +11,7 @@ from coldsnap.cli.options import command
 from coldsnap.cli.session import Session
 
 _CHOSEN = "0: chosen by the library."
+AGAINST_HELP = "Also other loaders: safetensors, fastsafetensors, instanttensor, runai."
 
 
 @command(
@@ -18,6 +19,7 @@ _CHOSEN = "0: chosen by the library."
     examples="""
         coldsnap payload bench --size 256MiB --rounds 2
         coldsnap payload bench --device cuda --size 15GiB --dir /var/tmp --keep
+        coldsnap payload bench --against safetensors,fastsafetensors --peer-python python3
     """,
 )
 def bench(
@@ -38,12 +40,30 @@ def bench(
     ] = True,
     write: Annotated[bool, typer.Option("--write/--no-write", help="Also the way back.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the file, and use it again.")] = False,
+    against: Annotated[
+        str, typer.Option(metavar="NAMES", help=AGAINST_HELP, show_default=False)
+    ] = "",
+    peer_python: Annotated[
+        str, typer.Option(metavar="PROGRAM", help="Interpreter that has torch and those loaders.")
+    ] = "",
 ) -> None:
     """Measure hydration, warm and cold, beside what this machine can do at most.
 
     Every round runs everything once; the table shows medians and ratios of one run. Nothing but
-    this should be running.
+    this should be running. With --against, other loaders of safetensors files are measured on the
+    same file, in turns.
     """
+    if against:
+        from coldsnap.cli.commands.payload_against import run_peers
+        from coldsnap_runtime.hydrate.bench_rounds import AgainstOptions
+
+        shape = {"threads": threads, "slots": slots, "slot_bytes": _size(slot_size)}
+        names = tuple(name.strip() for name in against.split(","))
+        run_peers(session, AgainstOptions(
+            size=_size(size), against=names, folder=folder, device=device.value, rounds=rounds,
+            cold=cold, keep=keep, peer_python=peer_python or None, shape=shape,
+        ))  # fmt: skip
+        return
     from coldsnap_runtime.hydrate.bench import BenchOptions, run_bench
 
     options = BenchOptions(
