@@ -56,6 +56,8 @@ class LaunchSpec:
     io_uring: str = "deny"
     memory_guard: bool = False
     """Preload the guard that lets a restore map the image (``image_mode: mmap``)."""
+    template: bool = False
+    """The command parks before its engine starts: see `coldsnap_runtime.unit_template`."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The JSON object it was read from, for records."""
 
@@ -76,6 +78,7 @@ class LaunchSpec:
             image=reader.string("image"),
             io_uring=reader.choice("io_uring", ("deny", "allow")),
             memory_guard=reader.boolean("memory_guard"),
+            template=reader.boolean("template"),
             raw=value,
         )
         _require_unique(spec.ports, reader)
@@ -153,7 +156,7 @@ class RestoreRequest:
     """The first rung of the ladder: ``auto`` (ext), ``plain``, ``ext``, ``mmap``."""
     deadline: float = 120.0
     """Seconds for CRIU, all rungs together; a restore that takes longer is killed."""
-    check_pages: Callable[[], None] | None = None
+    check_pages: Callable[[], object] | None = None
     """Hashes the image's page files; raises what is damaged."""
 
     @classmethod

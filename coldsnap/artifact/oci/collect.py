@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.decode import parse
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import fsync_dir
+from coldsnap.artifact.immutable import set_immutable
 from coldsnap.artifact.oci.contents import read_blob
 from coldsnap.artifact.oci.entries import entries, match, remove
 from coldsnap.artifact.oci.layout import read_only
@@ -21,6 +22,8 @@ from coldsnap.artifact.oci.media import INDEX_TYPE, MANIFEST_TYPE, MAX_MANIFEST_
 from coldsnap.artifact.oci.pins import pins
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from coldsnap.artifact.oci.entries import Entry
     from coldsnap.artifact.oci.layout import Store
 
@@ -139,10 +142,20 @@ def _children(store: Store, digest: str) -> list[tuple[Any, Any]]:
     return [(item.get("digest"), item.get("mediaType")) for item in found if isinstance(item, dict)]
 
 
+def _remove(blob: Path) -> None:
+    """A blob; one that processes mapped may have stayed immutable after a crash."""
+    try:
+        blob.unlink()
+    except PermissionError:
+        if set_immutable(blob, immutable=False):
+            raise
+        blob.unlink()
+
+
 def _sweep(store: Store, garbage: list[Any], needed: set[str]) -> None:
     try:
         for path in garbage:
-            path.unlink()
+            _remove(path)
         if garbage:
             fsync_dir(store.root / "blobs" / "sha256")
         for notes in ("records", "quarantine"):

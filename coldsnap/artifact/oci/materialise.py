@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import file_error, fsync_dir
+from coldsnap.artifact.immutable import is_immutable, set_immutable
 from coldsnap.artifact.oci.contents import Contents, load_contents
 from coldsnap.artifact.oci.pins import pin as set_pin
 from coldsnap.artifact.oci.quarantine import condemn, reason_against
@@ -196,11 +197,23 @@ def _link(blob: Path, place: Path, size: int) -> int:
     try:
         os.link(blob, place, follow_symlinks=False)
     except OSError as error:
+        if error.errno == errno.EPERM and is_immutable(blob):
+            return _link_immutable(blob, place)
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
             raise
         shutil.copyfile(blob, place, follow_symlinks=False)
         place.chmod(0o400)
         return size
+    return 0
+
+
+def _link_immutable(blob: Path, place: Path) -> int:
+    """One that processes map: they and the new folder shall have one file, one page cache."""
+    set_immutable(blob, immutable=False)
+    try:
+        os.link(blob, place, follow_symlinks=False)
+    finally:
+        set_immutable(blob, immutable=True)
     return 0
 
 
