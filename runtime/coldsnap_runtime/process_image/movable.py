@@ -1,0 +1,74 @@
+"""Which memory a rewrite may take out of CRIU's hands.
+
+Only plain anonymous memory that nobody but the program itself touches while CRIU restores it:
+private, readable and writable, its pages all in the image. Everything else stays as CRIU wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from coldsnap_runtime.process_image.memory_areas import (
+    ADVICE_DONTDUMP,
+    ADVICE_HUGEPAGE,
+    ADVICE_NOHUGEPAGE,
+    ANON_PRIVATE,
+    HEAP,
+    MAP_ANONYMOUS,
+    MAP_NORESERVE,
+    MAP_PRIVATE,
+    PAGE,
+    READ_WRITE,
+    REGULAR,
+    Area,
+    Range,
+)
+from coldsnap_runtime.process_image.process_image import Process
+
+_PLAIN_STATUS: Final = REGULAR | ANON_PRIVATE
+_PLAIN_FLAGS: Final = MAP_PRIVATE | MAP_ANONYMOUS
+# The others mean something to a fork, to the kernel's merging, or to a driver that has registered
+# the memory (DONTFORK).
+_PLAIN_ADVICE: Final = ADVICE_HUGEPAGE | ADVICE_NOHUGEPAGE | ADVICE_DONTDUMP
+
+_BELOW: Final = 8 << 20
+_ABOVE: Final = 1 << 20
+"""Around an address that the kernel writes to: a usual stack grows so far below it, and thread
+control blocks end so far above. The rest of an area stays plain, however large it was merged."""
+_SMALLEST: Final = 64 << 10
+"""Less than this is not worth an entry: CRIU is as fast."""
+
+
+def is_plain(area: Area) -> bool:
+    """Whether the whole area is of the kind that may be moved, hot addresses aside."""
+    return (
+        area.status & ~HEAP == _PLAIN_STATUS
+        and area.flags & ~MAP_NORESERVE == _PLAIN_FLAGS
+        and area.prot == READ_WRITE
+        and not area.advice & ~_PLAIN_ADVICE
+    )
+
+
+def movable_ranges(process: Process, area: Area) -> list[Range]:
+    """The parts of `area` that may be moved, in order; none if it is not plain."""
+    if not is_plain(area) or any(area.overlaps(guard) for guard in process.guards):
+        return []
+    return [found for found in _around(area, process.hot) if found.bytes >= _SMALLEST]
+
+
+def worth_moving(size: int) -> bool:
+    return size >= _SMALLEST
+
+
+def _around(area: Area, hot: tuple[int, ...]) -> Iterator[Range]:
+    start = area.start
+    for address in hot:
+        if not area.start <= address < area.end:
+            continue
+        page = address - address % PAGE
+        if page - _BELOW > start:
+            yield Range(start, page - _BELOW)
+        start = max(start, page + _ABOVE)
+    if start < area.end:
+        yield Range(start, area.end)

@@ -1,0 +1,95 @@
+"""What an image is made of: bytes by process, kind of memory and area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from coldsnap_runtime.process_image.image_file import read_messages
+from coldsnap_runtime.process_image.image_messages import image_messages
+from coldsnap_runtime.process_image.memory_areas import (
+    ANON_PRIVATE,
+    ANON_SHARED,
+    FILE_PRIVATE,
+    HEAP,
+    MAP_GROWSDOWN,
+    MEMFD,
+    PLUGIN,
+    SYSV_SHARED,
+    Area,
+)
+from coldsnap_runtime.process_image.page_map import read_page_map
+from coldsnap_runtime.process_image.process_image import Process, ProcessImage, read_process_image
+
+_MOST_ROWS: Final = 4096
+_STACK_AREA: Final = 64 << 20
+"""An area with a thread's stack in it that is larger is memory that was merged with it."""
+
+
+def sizes(images: Path) -> list[dict[str, Any]]:
+    """Rows ``{pid, process, kind, name, start, bytes}``, the largest first, at most 4096.
+
+    Kinds: ``heap``, ``anonymous``, ``stack``, ``file-private`` (changed pages of mapped files),
+    ``shared`` (counted for the first process that maps it), ``device``, ``other``.
+
+    Raises:
+        ColdSnapError: ``image.damaged``, ``image.unsupported``.
+    """
+    image = read_process_image(images)
+    rows = [row for process in image.processes for row in _private(process, _names(images))]
+    rows += _shared(image)
+    rows.sort(key=lambda row: (-row["bytes"], row["pid"], row["start"]))
+    return rows[:_MOST_ROWS]
+
+
+def _private(process: Process, names: dict[int, str]) -> Iterator[dict[str, Any]]:
+    for area, runs in zip(process.areas, process.runs, strict=True):
+        if runs:
+            kind = _kind(process, area)
+            name = names.get(area.file_id, "") if kind == "file-private" else ""
+            yield _row(process, kind, name, area.start, sum(run.bytes for run in runs))
+
+
+def _shared(image: ProcessImage) -> Iterator[dict[str, Any]]:
+    seen: set[int] = set()
+    for process in image.processes:
+        for area in process.areas:
+            name = f"pagemap-shmem-{area.file_id}.img"
+            is_shared = area.status & (ANON_SHARED | MEMFD | SYSV_SHARED)
+            if not is_shared or area.file_id in seen or not (image.folder / name).is_file():
+                continue
+            seen.add(area.file_id)
+            size = read_page_map(image.folder, name).pages_bytes
+            yield _row(process, "shared", "", area.start, size)
+
+
+def _kind(process: Process, area: Area) -> str:
+    if area.is_a(PLUGIN):
+        return "device"
+    if area.is_a(HEAP):
+        return "heap"
+    if area.is_a(FILE_PRIVATE):
+        return "file-private"
+    if not area.is_a(ANON_PRIVATE):
+        return "other"
+    is_stack = area.bytes <= _STACK_AREA and any(
+        area.start <= address < area.end for address in process.stacks
+    )
+    return "stack" if is_stack or area.flags & MAP_GROWSDOWN else "anonymous"
+
+
+def _row(process: Process, kind: str, name: str, start: int, size: int) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "process": process.name,
+        "kind": kind,
+        "name": name,
+        "start": start,
+        "bytes": size,
+    }
+
+
+def _names(images: Path) -> dict[int, str]:
+    files = read_messages(images, "files.img", "FILES", image_messages().file)
+    return {entry.id: entry.reg.name[:4096] for entry in files if entry.HasField("reg")}
