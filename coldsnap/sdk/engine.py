@@ -20,7 +20,9 @@ class HttpCall:
     """One request to the engine from inside its unit.
 
     `path` and strings in `body` may hold ``{payload}`` (path of the payload pack), ``{index}``
-    (path of its index) and ``{dir}`` (a private folder shared by controller and engine).
+    (path of its index), ``{dir}`` (a private folder shared by controller and engine) and
+    ``{provider}``: where a restored engine's weights may come from, ``native`` (the payload),
+    ``recovery`` (the model's own files) or ``auto`` (native, else recovery).
 
     `expect` is a subset that the JSON answer must contain; empty accepts any 2xx.
     """
@@ -45,6 +47,9 @@ class Launch:
     inside: tuple[str, ...] = ()
     """Packages of the runtime pack put on the engine's PYTHONPATH."""
     caches: tuple[str, ...] = ()
+    template: bool = False
+    """The command parks before its engine starts, and that is what is captured (driver n580):
+    it is `coldsnap_inside_template` or keeps to what that does."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,11 @@ class Engine(Protocol):
         """Undo `quiesce` in the running engine: serve again (idempotent)."""
 
     def hydrate(self) -> tuple[HttpCall, ...]:
-        """After a restore: bring payload and KV back from ``{payload}``; then serve."""
+        """After a restore: bring payload and KV back from ``{payload}``; then serve.
+
+        The answer tells ``provider``: what was used, ``native`` or ``recovery``; and where native
+        was tried first, ``provider_code`` and ``provider_reason``: why it was not that.
+        """
 
     def sleep(self) -> tuple[HttpCall, ...]: ...
 

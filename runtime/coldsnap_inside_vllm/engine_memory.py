@@ -29,8 +29,12 @@ class EngineMemory(Protocol):
 
 def memory_of(engine: Any) -> EngineMemory:
     """By where the engine computes. `engine` is vLLM's EngineClient."""
+    from coldsnap_inside_vllm.plugin import is_template  # noqa: PLC0415
+    from coldsnap_inside_vllm.template_memory import TemplateMemory  # noqa: PLC0415
+
     device = str(engine.vllm_config.device_config.device_type)
-    return CudaMemory(engine) if device == "cuda" else HostMemory(engine)
+    memory: EngineMemory = CudaMemory(engine) if device == "cuda" else HostMemory(engine)
+    return TemplateMemory(engine, memory) if is_template() else memory
 
 
 class HostMemory:

@@ -45,6 +45,7 @@ def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[
         "processes": capture.to_json()["processes"],
         "cuda": capture.cuda,
         "process_image": capture.process_image,
+        "template": capture.template,
     }
 
 

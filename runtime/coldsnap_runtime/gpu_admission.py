@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from coldsnap.artifact.drivers import DRIVERS
 from coldsnap.artifact.errors import ColdSnapError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def admit_gpus(
         ColdSnapError: ``gpu.driver-missing``, ``gpu.driver-too-old``, ``gpu.missing``,
             ``gpu.model-differs``, ``gpu.capability-differs``, ``gpu.memory-short``.
     """
-    _require_driver(here)
+    _require_driver(here, _floor(captured))
     gpus: list[dict[str, Any]] = list(captured.get("gpus") or ())
     if devices and len(devices) != len(gpus):
         raise ColdSnapError(
@@ -49,12 +50,28 @@ def admit_gpus(
     return tuple(pairs) if any(old != new for old, new in pairs) else ()
 
 
+def placed_gpus(
+    captured: dict[str, Any], here: Gpus, devices: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """Indices of the GPUs for a unit that starts fresh, in order; raises as `admit_gpus`."""
+    pairs = dict(admit_gpus(captured, here, devices))
+    uuids = [str(gpu["uuid"]) for gpu in captured.get("gpus") or ()]
+    found = [here.by_uuid(pairs.get(uuid, uuid)) for uuid in uuids]
+    return tuple(gpu.index for gpu in found if gpu is not None)
+
+
 def _needed(captured: dict[str, Any]) -> int:
     process = int(captured.get("process_bytes") or 0)
     return process + int(captured.get("engine_bytes") or 0)
 
 
-def _require_driver(here: Gpus) -> None:
+def _floor(captured: dict[str, Any]) -> int:
+    """The NVIDIA driver that the snapshot driver of a capture needs."""
+    known = DRIVERS.get(str(captured.get("snapshot_driver")))
+    return known.minimum_nvidia_driver_major if known else _DRIVER_FLOOR
+
+
+def _require_driver(here: Gpus, floor: int) -> None:
     if not here.driver:
         raise ColdSnapError(
             "gpu.driver-missing",
@@ -62,11 +79,11 @@ def _require_driver(here: Gpus) -> None:
             remedy="restore it on a host with the GPU that it was captured on",
         )
     major = here.driver.partition(".")[0]
-    if not major.isdigit() or int(major) < _DRIVER_FLOOR:
+    if not major.isdigit() or int(major) < floor:
         raise ColdSnapError(
             "gpu.driver-too-old",
-            f"NVIDIA driver {here.driver} is older than {_DRIVER_FLOOR}",
-            remedy=f"install an NVIDIA driver >= {_DRIVER_FLOOR}",
+            f"NVIDIA driver {here.driver} is older than {floor}",
+            remedy=f"install an NVIDIA driver >= {floor}",
         )
 
 

@@ -54,6 +54,8 @@ class Capture:
     """Of a container: digest of its image's configuration."""
     cuda: dict[str, Any] | None = None
     """Of a unit with CUDA state: see `coldsnap_runtime.unit_cuda`."""
+    template: dict[str, Any] | None = None
+    """Of a unit that was captured before its engine started: see `unit_template`."""
     process_image: dict[str, Any] | None = None
     """What of the image was rewritten and proven: see `coldsnap_runtime.image_proof`."""
 

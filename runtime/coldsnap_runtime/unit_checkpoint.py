@@ -29,6 +29,8 @@ from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, collect, digested
 from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.ownership import give_back_below
+from coldsnap_runtime.template_capture import take
+from coldsnap_runtime.template_files import FOLDER, is_template
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_cuda import suspended
@@ -71,8 +73,9 @@ def checkpoint(
     folder = context_folder(context, request)
     partial = folder.with_name(folder.name + ".partial")
     work = _Work(record, store.paths(record.unit, record.generation), partial, installation)
+    how = _from_template if is_template(record) else _paused
     try:
-        capture = _paused(work, request, context, timing, resume)
+        capture = how(work, request, context, timing, resume)
         with timing.span("digests"):
             capture = _digest_files(capture, work, context)
         capture = make_rungs(capture, partial, context, installation, timing)
@@ -142,6 +145,58 @@ def _paused(
         return capture
     finally:
         unit_expose.go_on(work.record)
+
+
+def _from_template(
+    work: _Work,
+    request: CheckpointRequest,
+    context: Context,
+    timing: Timing,
+    resume: Callable[[], None],
+) -> Capture:
+    """Of an engine whose template was dumped before it started: what it made since is copied."""
+    context.phase(f"gathering what unit {request.unit} starts from")
+    try:
+        with timing.span("gather"):
+            capture = take(
+                work.record,
+                work.paths,
+                request,
+                work.partial,
+                lambda name, place: _save_set(work, name, place),
+            )
+    except BaseException as error:
+        remove(work.partial)
+        _resume_after_failure(resume)
+        if isinstance(error, OSError):
+            raise copy_error(error, work.partial) from error
+        raise
+    with timing.span("resume"):
+        resume()
+    return capture
+
+
+def dump_parked(
+    record: UnitRecord,
+    paths: GenerationPaths,
+    folder: Path,
+    installation: Installation,
+    timing: Timing,
+) -> Capture:
+    """Dump a template that waits to be released into `folder`; it waits on.
+
+    Raises:
+        ColdSnapError: ``criu.dump-failed``, ``criu.timeout``, ``file.disk-full``.
+    """
+    work = _Work(record, paths, folder, installation)
+    work.caches = ()  # they are copied when a capture is taken, with what the engine made
+    request = CheckpointRequest(record.unit, record.run, FOLDER, record.request_sha256)
+    _prepare(work)
+    try:
+        return _dump(work, request, timing)
+    except BaseException:
+        remove(folder)
+        raise
 
 
 def _resume_after_failure(resume: Callable[[], None]) -> None:

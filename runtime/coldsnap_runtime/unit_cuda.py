@@ -131,11 +131,11 @@ def _record(found: list[CudaProcess], before: Gpus, after: Gpus, control: Path) 
         "gpus": [gpu.identity() for gpu in used],
         "processes": [{"pid": process.inside, "name": process.name} for process in found],
         "process_bytes": process_bytes,
-        "engine_bytes": _engine_bytes(control),
+        "engine_bytes": engine_bytes(control),
     }
 
 
-def _engine_bytes(control: Path) -> int:
+def engine_bytes(control: Path) -> int:
     """What the engine gave back before and will want again, if it said so."""
     try:
         value = json.loads(read_regular(control / _ENGINE_RECORD, _MAX_RECORD))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.gpu_admission import admit_gpus
+from coldsnap_runtime.gpu_admission import admit_gpus, placed_gpus
 from coldsnap_runtime.gpus import read_gpus
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, check
 from coldsnap_runtime.ownership import give_back_unit
@@ -24,13 +24,14 @@ from coldsnap_runtime.unit_capture import Capture
 from coldsnap_runtime.unit_placement import mount_of, placed
 from coldsnap_runtime.unit_record import UnitStore
 from coldsnap_runtime.unit_requests import LaunchSpec
+from coldsnap_runtime.unit_template import hand_over
 
 if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.cuda_checkpoint import Pairs
     from coldsnap_runtime.installation import Installation
     from coldsnap_runtime.timing import Timing
-    from coldsnap_runtime.unit_record import UnitRecord
+    from coldsnap_runtime.unit_record import GenerationPaths, UnitRecord
     from coldsnap_runtime.unit_requests import RestoreRequest
 
 _SHARE = 0.5
@@ -90,6 +91,8 @@ class _Restore:
         self._capture = Capture.read(request.image)
         self._spec = placed(LaunchSpec.from_json(self._capture.launch), request)
         self._gpu_pairs: Pairs = ()
+        self._devices: tuple[int, ...] | None = None
+        """Of a template: the GPUs that its engine will see."""
 
     def run(self) -> Restored:
         with self._timing.span("check"):
@@ -105,7 +108,10 @@ class _Restore:
             self._capture.cuda,
             self._gpu_pairs,
         )
-        return self._climb(subject, ladder)
+        restored = self._climb(subject, ladder)
+        if self._capture.template is not None:
+            hand_over(self._paths(restored.record), self._capture.template, self._devices)
+        return restored
 
     def _climb(self, subject: Subject, ladder: Ladder) -> Restored:
         """One attempt a rung; the PID namespace of each dies with it before the next begins."""
@@ -177,6 +183,9 @@ class _Restore:
                 remedy="verify the artifact: coldsnap artifact verify; then restore another one",
             )
 
+    def _paths(self, record: UnitRecord) -> GenerationPaths:
+        return UnitStore(self._context.state_dir).paths(record.unit, record.generation)
+
     def _check(self) -> list[MappedFile]:
         check_image(self._capture, self._request.image)
         check_pids(self._capture)
@@ -184,6 +193,8 @@ class _Restore:
         if self._capture.cuda:
             devices = self._request.devices
             self._gpu_pairs = admit_gpus(self._capture.cuda, read_gpus(), devices)
+        elif cuda := (self._capture.template or {}).get("cuda"):
+            self._devices = placed_gpus(cuda, read_gpus(), self._request.devices)
         cache = DigestCache(Path(self._context.path("library-digests.json")))
         is_full = self._request.verify == "full"
         files = [file for file in self._capture.mapped_files if self._is_of_host(file.path)]

@@ -1,0 +1,88 @@
+"""Modules that a vLLM server needs, for a template that loads them before it is parked.
+
+Importing this module imports them. Names change from version to version: what is not there is
+left to the engine, which imports by itself whatever it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+
+MODEL_VARIABLE = "COLDSNAP_MODEL"
+"""Folder of the model, whose architecture and tokenizer have modules of their own."""
+_MODULES = (
+    "vllm.entrypoints.openai.api_server",
+    "vllm.engine.arg_utils",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.core.sched.scheduler",
+    "vllm.v1.core.sched.async_scheduler",
+    "vllm.v1.structured_output",
+    "vllm.compilation.backends",
+    "vllm.compilation.cuda_graph",
+    "vllm.compilation.decorators",
+    "vllm.model_executor.model_loader",
+    "vllm.model_executor.model_loader.default_loader",
+    "vllm.distributed.parallel_state",
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+    "torch._inductor.standalone_compile",
+    "torch.distributed.distributed_c10d",
+    "uvicorn",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+    "coldsnap_inside_vllm.middleware",
+    "coldsnap_inside_vllm.template_memory",
+    "coldsnap_inside_vllm.payload_loader",
+    "coldsnap_inside_vllm.planned_worker",
+    "coldsnap_inside_vllm.worker",
+)
+_CUDA_MODULES = (
+    "vllm.v1.worker.gpu_model_runner",
+    "vllm.v1.attention.backends.flash_attn",
+    "vllm.model_executor.warmup.kernel_warmup",
+    "vllm.device_allocator.cumem",
+    "vllm.distributed.device_communicators.cuda_communicator",
+)
+_MOST = 1 << 20
+
+
+def preload() -> None:
+    for name in _MODULES:
+        _load(name)
+    platforms = importlib.import_module("vllm.platforms")
+    if platforms.current_platform.is_cuda():
+        for name in _CUDA_MODULES:
+            _load(name)
+    folder = os.environ.get(MODEL_VARIABLE, "")
+    if folder:
+        _load_model_modules(folder)
+
+
+def _load(name: str) -> None:
+    with contextlib.suppress(Exception):
+        importlib.import_module(name)
+
+
+def _load_model_modules(folder: str) -> None:
+    """The classes of the model's architecture, its configuration and its tokenizer."""
+    with contextlib.suppress(Exception):
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            names = json.loads(file.read(_MOST))["architectures"]
+        registry = importlib.import_module("vllm.model_executor.models.registry")
+        for name in names:
+            module, _class = registry._VLLM_MODELS[name]  # noqa: SLF001 - it has no other way
+            _load(f"vllm.model_executor.models.{module}")
+    with contextlib.suppress(Exception):
+        transformers = importlib.import_module("transformers")
+        transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+preload()
