@@ -16,9 +16,8 @@ from coldsnap_runtime.process_image.image_messages import image_messages
 from coldsnap_runtime.process_image.memory_areas import FILE_PRIVATE, MAP_ANONYMOUS, REGULAR
 from coldsnap_runtime.process_image.process_image import ProcessImage
 from coldsnap_runtime.process_image.rewrite_plan import Piece, ProcessPlan
+from coldsnap_runtime.unit_init import INSIDE_IMAGE
 
-INSIDE_IMAGES: Final = "/run/coldsnap/image"
-"""Where a unit restored this way sees the folder of the original images, read-only."""
 _REGULAR_FILE: Final = 1
 _TOP_ID: Final = 1 << 31
 """CRIU marks ghosts above it."""
@@ -41,7 +40,7 @@ def mapped_files(image: ProcessImage, plans: list[ProcessPlan]) -> MappedFiles:
     """
     files = read_messages(image.folder, "files.img", "FILES", image_messages().file)
     for entry in files:
-        if entry.HasField("reg") and entry.reg.name.startswith(f"{INSIDE_IMAGES}/"):
+        if entry.HasField("reg") and entry.reg.name.startswith(f"{INSIDE_IMAGE}/"):
             raise unsupported("its memory is mapped from an older image (restored by mmap)")
     first = max(entry.id for entry in files) + 1
     if first + len(plans) >= _TOP_ID:
@@ -94,7 +93,7 @@ def _file(plan: ProcessPlan, file_id: int) -> Any:
     pages = plan.process.pages
     file = entry.reg
     file.id, file.flags, file.pos = file_id, 0, 0
-    file.name = f"{INSIDE_IMAGES}/{pages.pages_name}"
+    file.name = f"{INSIDE_IMAGE}/{pages.pages_name}"
     file.size = pages.pages_bytes
     owner = file.fown
     owner.uid = owner.euid = owner.signum = owner.pid_type = owner.pid = 0

@@ -53,3 +53,9 @@ def workplace(tmp_path: Path, installation: Installation) -> Iterator[Workplace]
     place.state_dir.mkdir()
     yield place
     place.stop_all()
+
+
+@pytest.fixture(scope="session")
+def fill_program(native_programs: Path) -> Path:
+    """coldsnap-fill, whose ``seal`` a rewrite calls."""
+    return native_programs / "coldsnap-fill"
