@@ -61,6 +61,9 @@ class Installation:
 
 def _offer_python_packages(root: Path) -> None:
     """Make pycriu and its protobuf importable; what is installed already wins nothing."""
+    if (root / "vendor").is_dir():
+        # The interpreter's own protobuf may lend its compiled part, which the pack's cannot use.
+        os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
     for folder in (root, root / "vendor"):
         if folder.is_dir() and str(folder) not in sys.path:
             sys.path.insert(0, str(folder))

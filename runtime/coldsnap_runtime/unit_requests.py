@@ -156,6 +156,10 @@ class RestoreRequest:
     """The first rung of the ladder: ``auto`` (ext), ``plain``, ``ext``, ``mmap``."""
     deadline: float = 120.0
     """Seconds for CRIU, all rungs together; a restore that takes longer is killed."""
+    huge_pages: bool = False
+    """Ask for huge pages where an area takes them (rung ext)."""
+    compare_pages: bool = False
+    """Compare every page with the image before anything runs, proven or not."""
     check_pages: Callable[[], object] | None = None
     """Hashes the image's page files; raises what is damaged."""
 

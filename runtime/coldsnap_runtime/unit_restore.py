@@ -162,7 +162,8 @@ class _Restore:
             timing=self._timing,
             deadline=seconds,
             with_digests=self._request.verify != "record",
-            compares=not is_proven,
+            compares=self._request.compare_pages or not is_proven,
+            huge=self._request.huge_pages,
         )
 
     def _before(self, rung: str, left: list[Left]) -> None:

@@ -1,0 +1,1 @@
+"""How fast process images come back: a synthetic tree or an artifact, by every rung, in turns."""
