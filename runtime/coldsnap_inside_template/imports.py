@@ -58,7 +58,8 @@ def devices_of_process() -> tuple[str, ...]:
 def _close_nvml() -> None:
     """Platform detection asks NVML; its library belongs to one driver and must not stay mapped."""
     for module in list(sys.modules.values()):
-        library = getattr(module, _NVML, None)
+        # Not getattr: of a module that loads its parts when they are asked for.
+        library = getattr(module, "__dict__", {}).get(_NVML)
         if not isinstance(library, ctypes.CDLL):
             continue
         for _ in range(_MOST_SHUTDOWNS):  # one for each nvmlInit
@@ -66,7 +67,7 @@ def _close_nvml() -> None:
                 break
         _unload(library)
         setattr(module, _NVML, None)
-        cache = getattr(module, "_nvmlGetFunctionPointer_cache", None)
+        cache = module.__dict__.get("_nvmlGetFunctionPointer_cache")
         if isinstance(cache, dict):
             cache.clear()  # pointers into what is gone
 

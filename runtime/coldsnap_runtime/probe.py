@@ -70,7 +70,7 @@ _CRIU_NEEDS = (
     "criu.dump",
 )
 # The NVIDIA driver that each snapshot driver needs, and whether the snapshot driver is carried out.
-_GPU_DRIVERS = {"c580": (580, True), "n580": (580, False), "n610": (610, False)}
+_GPU_DRIVERS = {"c580": (580, True), "n580": (580, True), "n610": (610, False)}
 
 
 class Options:
@@ -479,6 +479,7 @@ def profile(options: Options, known: Mapping[str, Feature] | None = None) -> dic
     features = {name: dict(kept[name]) if name in kept else probed[name] for name in PROBES}
     features["driver.criu"] = _driver(features, _CRIU_NEEDS)
     features["criu-process-tree"] = features["driver.criu"]  # its name in artifacts
+    features["criu-process-template"] = features["driver.criu"]
     for name, (major, is_tried) in _GPU_DRIVERS.items():
         features[f"driver.{name}"] = _gpu_driver(features, major, is_tried=is_tried)
     return {
@@ -502,7 +503,7 @@ def identity(features: dict[str, Feature]) -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
-        "cpu": {"model": model, "flags": flags},
+        "cpu": {"model": model, "flags": flags, "cores": os.cpu_count() or 0},
         "python": platform.python_version(),
         "libc": " ".join(platform.libc_ver()),
         "nvidia_driver": nvidia.get("driver", ""),

@@ -9,7 +9,7 @@ from coldsnap.sdk import ColdSnapError, FactRequest, StepContext
 from coldsnap_core.target import checked, host_of, place
 
 PROFILE = "coldsnap_core.facts:HostProfile"
-BUILT = ("criu", "c580")
+BUILT = ("criu", "c580", "n580")
 """Those that these steps can capture with. `auto` never takes another one."""
 
 
@@ -30,6 +30,19 @@ def driver_of(ctx: StepContext) -> str:
             remedy=f"write driver: auto, or one of {', '.join(BUILT)}",
         )
     return name
+
+
+def driver_feature(ctx: StepContext) -> str:
+    """The host feature that the plan's driver needs; of `auto`, what every driver needs.
+
+    A template is a process without CUDA: where no unit has devices, nothing of NVIDIA is needed.
+    """
+    name = ctx.plan.driver
+    topology = ctx.plan.topology
+    has_devices = any(unit.devices for unit in topology.units) if topology else False
+    if name == "n580" and not has_devices:
+        return "criu-process-template"
+    return f"driver.{'criu' if name == 'auto' else name}"
 
 
 def _automatic(ctx: StepContext) -> str:

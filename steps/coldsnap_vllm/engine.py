@@ -1,8 +1,9 @@
 """vLLM, told as data: how it starts, holds still, serves on and is asked.
 
 On CPU (driver ``criu``) the weights stay in the process image and KV is dropped by the worker
-extension of coldsnap_inside_vllm. On a GPU (``c580``) vLLM's sleep mode discards both before the
-dump. The control port, on loopback inside the unit, carries the calls.
+extension of coldsnap_inside_vllm. On a GPU (``c580``, ``n610``) vLLM's sleep mode discards both
+before the dump. With ``n580`` the command parks before vLLM starts, see `coldsnap_vllm.template`.
+The control port, on loopback inside the unit, carries the calls.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coldsnap.sdk import Acceptance, ColdSnapError, HttpCall, Launch, Model, Unit
+from coldsnap_vllm.template import DRIVER, OPTIONS, parked, template_environment
 
 CONTROL_PORT = 8901
 """Inside the unit; it is never published."""
@@ -66,7 +68,9 @@ class VllmEngine:
                 ``vllm.environment-unfit``.
         """
         command = unit.command or _default_command(unit, model, host_vars)
-        for option in _OWN_OPTIONS:
+        driver = str(host_vars.get("snapshot_driver") or "")
+        own = (*_OWN_OPTIONS, *(OPTIONS if driver == DRIVER else ()))
+        for option in own:
             if any(word == option or word.startswith(f"{option}=") for word in command):
                 raise ColdSnapError(
                     "vllm.option-owned",
@@ -76,11 +80,11 @@ class VllmEngine:
                 )
         served = unit.ports[0]
         host = "127.0.0.1" if unit.network == "private" else served.host
-        on_gpu = host_vars.get("snapshot_driver") in _CUDA_DRIVERS
+        on_gpu = driver in _CUDA_DRIVERS or (driver == DRIVER and bool(unit.devices))
         if on_gpu:
             _lint_environment(unit)
         sleep = ("--enable-sleep-mode",) if on_gpu and "--enable-sleep-mode" not in command else ()
-        return Launch(
+        launch = Launch(
             argv=(
                 *command,
                 *("--host", host, "--port", str(served.inner)),
@@ -92,6 +96,9 @@ class VllmEngine:
             inside=("coldsnap_inside_vllm",),
             caches=(CACHES,),
         )
+        if driver != DRIVER:
+            return launch
+        return parked(launch, unit, host_vars, template_environment(model, CACHES))
 
     def ready(self, unit: Unit) -> HttpCall:
         return HttpCall("GET", "/health", timeout=5.0, port=unit.ports[0].name)

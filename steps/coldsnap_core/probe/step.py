@@ -16,6 +16,7 @@ from coldsnap.sdk import (
     StepContext,
     unchanged,
 )
+from coldsnap_core.drivers import driver_feature
 from coldsnap_core.probe.spec import ProbeSpec
 from coldsnap_core.target import checked, host_of, place
 
@@ -76,8 +77,7 @@ class Probe(Step[ProbeSpec]):
 
 def _needed(spec: ProbeSpec, ctx: StepContext) -> list[str]:
     """Of a plan that leaves the driver open, what every one needs: `driver_of` asks for more."""
-    driver = "criu" if ctx.plan.driver == "auto" else ctx.plan.driver
-    return [*spec.require, f"driver.{driver}"]
+    return [*spec.require, driver_feature(ctx)]
 
 
 def _status(features: Mapping[str, Any], name: str) -> str:
