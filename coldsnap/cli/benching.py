@@ -6,129 +6,56 @@ which the target is told of it, each to the first token of the same prompt.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
+import shlex
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.cli.plans import Loaded
 from coldsnap.cli.signals import handed_over
-from coldsnap.cli.wiring import runtime_of
-from coldsnap.render.bench import Measured
+from coldsnap.cli.wiring import ask_each, runtime_of
+from coldsnap.render.bench import COLD, RESTORE, Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from coldsnap.cli.bench_plans import BenchPlans
+    from coldsnap.cli.plans import Loaded
     from coldsnap.cli.session import Session
     from coldsnap.engine.cancel import CancelToken
     from coldsnap.engine.outcome import RunResult
     from coldsnap.fleet import InventoryFleet
-    from coldsnap.plan.document import Document
-    from coldsnap.plan.registry import Registry
+    from coldsnap.sdk.host import FactRequest, Host
 
-COLD, RESTORE = "cold start", "restore"
+_FACT = "coldsnap_core.facts:RuntimeVerb"
+WARM, DROPPED = "warm", "dropped"
+STATES: Mapping[str, tuple[str, ...]] = {
+    WARM: (WARM,),
+    DROPPED: (DROPPED,),
+    "both": (WARM, DROPPED),
+}
 
 
 @dataclass(frozen=True)
-class BenchPlans:
-    """What is applied, and how often a plan of the user's is behind it: `stop` ends the units."""
+class Counts:
+    """How often each is measured."""
 
-    capture: Loaded
-    cold: Loaded
-    restore: Loaded
-    stop: tuple[Loaded, ...]
-    units: tuple[str, ...]
+    cold: int
+    restores: int
+    cold_dropped: int
+    """Cold starts with the page cache dropped."""
 
-
-def plans_of(session: Session, capture: str, restore: str, cold: str) -> BenchPlans:
-    """The user's two plans, and those that follow from them.
-
-    Args:
-        session: its variables are given to each plan that declares them.
-        capture: file of a plan with a template use ``ENGINE.capture``.
-        restore: file of the plan that brings its artifact back.
-        cold: file of a plan that starts the units cold and records answers (core.accept); empty:
-            the capture plan with ``ENGINE.cold`` instead of its steps.
-
-    Raises:
-        ColdSnapError: ``plan.*``, ``bench.no-cold-plan``.
-    """
-    from coldsnap.plan.document import read_document
-    from coldsnap.plan.registry import Registry
-
-    registry = Registry.installed()
-    first, second = read_document(Path(capture)), read_document(Path(restore))
-    captured = _loaded(session, first, registry)
-    if cold:
-        started = _loaded(session, read_document(Path(cold)), registry)
-    else:
-        started = _derived(session, first, registry, "cold", [_cold_use(captured, first, registry)])
-    restored = _loaded(session, second, registry)
-    stops = [_derived(session, document, registry, "stop", _STOP) for document in (first, second)]
-    topologies = [loaded.plan.topology for loaded in (captured, restored)]
-    units = dict.fromkeys(unit.id for found in topologies if found for unit in found.units)
-    return BenchPlans(captured, started, restored, tuple(stops), tuple(units))
-
-
-_STOP: list[dict[str, Any]] = [
-    {"id": "stage", "type": "core.stage"},
-    {
-        "id": "stop",
-        "type": "core.evict",
-        "needs": ["stage"],
-        "with": {"keep": "none", "grace": 0},
-    },
-]
-"""SIGKILL for every process of the units, as a crash would."""
-
-
-def _cold_use(captured: Loaded, document: Document, registry: Registry) -> dict[str, Any]:
-    """The use of ``ENGINE.cold`` that starts what the plan captures."""
-    engine = captured.plan.engine or ""
-    name = f"{engine}.cold"
-    uses = [item for item in document.data["steps"] if item.get("uses") == f"{engine}.capture"]
-    if name not in registry.template_files or not uses:
-        raise ColdSnapError(
-            "bench.no-cold-plan",
-            f"{document.file} does not say how its units are started cold",
-            details=(f"looked for a use of {engine}.capture, and for a template {name}",),
-            remedy="write a plan that launches them and records answers: --cold-plan FILE",
-        )
-    inputs = registry.template(name).inputs
-    given = {key: value for key, value in (uses[0].get("with") or {}).items() if key in inputs}
-    return {"id": "cold", "uses": name, "with": given}
-
-
-def _derived(
-    session: Session,
-    document: Document,
-    registry: Registry,
-    suffix: str,
-    steps: Sequence[Mapping[str, Any]],
-) -> Loaded:
-    from coldsnap.plan.document import parse_document
-
-    data = {**document.data, "steps": list(steps)}
-    data["name"] = f"{data.get('name', 'bench')}-{suffix}"[:63]
-    text = json.dumps(data, indent=1)
-    made = parse_document(text.encode(), f"{document.file} ({suffix})")
-    return _loaded(session, made, registry)
-
-
-def _loaded(session: Session, document: Document, registry: Registry) -> Loaded:
-    """Load with those of the session's variables that the plan declares."""
-    from coldsnap.plan.loading import load_document
-    from coldsnap.plan.variables import Given
-
-    declared = document.data.get("vars") or {} if isinstance(document.data, dict) else {}
-    flags = tuple(f for f in session.flags.variables if f.partition("=")[0] in declared)
-    given = Given(flags=flags, files=session.flags.variable_files)
-    return Loaded(load_document(document, registry, given), document.text, registry)
+    def turns(self, state: str) -> Iterator[str]:
+        """Kinds in their order: cold starts are spread over the restores, and one of these ends."""
+        cold = self.cold if state == WARM else self.cold_dropped
+        rounds = max(cold, self.restores)
+        for number in range(rounds):
+            for kind, count in ((COLD, cold), (RESTORE, self.restores)):
+                if number >= rounds - count:
+                    yield kind
 
 
 class Bench:
@@ -140,8 +67,11 @@ class Bench:
         self._session, self._fleet, self._plans = session, fleet, plans
         self._runtime = runtime_of(session, fleet)
         self._cancel: CancelToken = CancelToken()
+        self._artifacts: tuple[str, ...] = ()
         self.profiles: dict[str, Mapping[str, Any]] = {}
         """Host -> what the probe told of it."""
+        self.software: dict[str, dict[str, str]] = {}
+        """Unit -> versions of the Python packages that its processes have mapped."""
 
     @property
     def criu(self) -> str:
@@ -150,32 +80,53 @@ class Bench:
 
         return str(show(self._runtime.archive)["facts"].get("criu", ""))
 
+    @property
+    def engine(self) -> str:
+        return self._plans.restore.plan.engine or ""
+
     @contextmanager
     def cancellable(self) -> Iterator[None]:
         with handed_over(self._cancel.request):
             yield
 
-    def captured(self) -> None:
-        """The artifact is there; that is mostly nothing to do.
+    def captured(self) -> bool:
+        """The artifact is there; that is mostly nothing to do. Whether the units started cold.
 
         Raises:
             ColdSnapError: of the capture.
         """
-        self._apply(self._plans.capture)
+        result = self._apply(self._plans.capture)
+        return any(
+            row["outputs"].get("capture") for rows in result.outputs.values() for row in rows
+        )
 
-    def cold(self) -> list[Measured]:
-        """One cold start of every unit, from nothing."""
-        self._stop()
-        return self._measured(COLD, self._apply(self._plans.cold))
-
-    def restored(self) -> list[Measured]:
-        """One restore of every unit, from nothing."""
-        self._stop()
-        return self._measured(RESTORE, self._apply(self._plans.restore))
-
-    def _stop(self) -> None:
+    def measure(self, kind: str, page_cache: str = "") -> list[Measured]:
+        """One start of every unit, from nothing; `page_cache`: state that it begins from."""
         for loaded in self._plans.stop:
             self._apply(loaded)
+        if page_cache == DROPPED or (page_cache and self._artifacts):
+            self._apply(self._plans.page_cache(page_cache, self._artifacts))
+        result = self._apply(self._plans.cold if kind == COLD else self._plans.restore)
+        measured = self._measured(kind, result)
+        if kind == RESTORE:
+            found = (row["outputs"].get("artifact") for r in result.outputs.values() for row in r)
+            self._artifacts = tuple(dict.fromkeys(one for one in found if isinstance(one, str)))
+        load = os.getloadavg()[0]
+        return [replace(one, load=load, page_cache=page_cache or WARM) for one in measured]
+
+    def look(self) -> None:
+        """Note what the units that serve now are made of."""
+        from coldsnap.engine.place import runtime_place
+        from coldsnap.sdk.host import FactRequest
+
+        def question(host: Host) -> FactRequest:
+            request = {"verb": "unit.status", "request": {"software": True}}
+            return FactRequest(_FACT, {**request, **runtime_place(host, self._runtime)})
+
+        for answer in ask_each(self._fleet, sorted(self.profiles), question):
+            for unit in answer.value.get("units") or ():
+                if unit.get("unit") in self._plans.units and unit.get("software"):
+                    self.software[str(unit["unit"])] = dict(unit["software"])
 
     def _apply(self, loaded: Loaded) -> RunResult:
         from coldsnap.engine.applying import apply
@@ -208,7 +159,9 @@ class Bench:
         for rows in result.outputs.values():
             for row in rows:
                 outputs = row["outputs"]
-                _take(found.setdefault((row["host"], row["unit"]), {}), outputs)
+                kept = found.setdefault((row["host"], row["unit"]), {"timings": []})
+                kept["timings"].append(outputs.get("timing"))
+                kept |= {k: v for k, v in outputs.items() if v is not None}
                 if isinstance(profile := outputs.get("profile"), Mapping):
                     self.profiles[row["host"]] = profile
         measured = [
@@ -225,33 +178,66 @@ class Bench:
         return measured
 
 
-def _take(kept: dict[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Add a step's outputs; of the timings the one that tells most."""
-    for name, value in outputs.items():
-        is_less = name == "timing" and _spans(kept.get(name)) >= _spans(value)
-        if value is not None and not is_less:
-            kept[name] = value
+def all_measured(
+    session: Session,
+    bench: Bench,
+    counts: Counts,
+    states: Sequence[str],
+    keep: Callable[[list[Measured]], object],
+    *,
+    caches_warm: bool = False,
+) -> list[Measured]:
+    """Capture if need be, one start of each that is not counted, then all the counted ones.
 
-
-def _spans(timing: Any) -> int:
-    return len(timing.get("spans") or ()) if isinstance(timing, Mapping) else 0
+    Args:
+        session: is told how it goes.
+        bench: applies.
+        counts: how often each.
+        states: of the page cache, one after the other.
+        keep: called with all measurements so far after each.
+        caches_warm: the compile caches are filled, so no uncounted cold start is needed.
+    """
+    session.story("capturing, if this was not captured before")
+    is_new = bench.captured()
+    if not (is_new or caches_warm):
+        session.story("one cold start that is not counted: it fills the compile caches")
+        bench.measure(COLD)
+    session.story("one restore that is not counted")
+    bench.measure(RESTORE)
+    bench.look()
+    measured: list[Measured] = []
+    for state in states:
+        for kind in counts.turns(state):
+            done = bench.measure(kind, state)
+            measured += done
+            keep(measured)
+            for one in done:
+                session.story(
+                    f"{kind} of {one.unit} on {one.host}, page cache {state}: "
+                    f"{one.first_token_seconds:.2f} s"
+                )
+    return measured
 
 
 _AFTER = "the units are as the last finished step left them: coldsnap status"
 
 
-def versions(bench: Bench) -> dict[str, Any]:
+def versions(bench: Bench, arguments: Sequence[str]) -> dict[str, Any]:
     """What the figures depend on, here and on the hosts."""
     import coldsnap
 
     hosts = {}
     for host, profile in bench.profiles.items():
         identity = profile.get("identity") or {}
+        gpus = [gpu for gpu in identity.get("gpus") or () if isinstance(gpu, Mapping)]
         hosts[host] = {
             "kernel": identity.get("kernel", ""),
             "python": identity.get("python", ""),
             "cpu": (identity.get("cpu") or {}).get("model", ""),
-            "gpus": [str(gpu.get("name", "")) for gpu in identity.get("gpus") or ()],
+            "cores": (identity.get("cpu") or {}).get("cores", 0),
+            "nvidia_driver": identity.get("nvidia_driver", ""),
+            "gpus": [str(gpu.get("name", "")) for gpu in gpus],
+            "gpu_memory_bytes": [gpu.get("memory_total") for gpu in gpus],
         }
     return {
         "coldsnap": coldsnap.__version__,
@@ -259,4 +245,23 @@ def versions(bench: Bench) -> dict[str, Any]:
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "hosts": hosts,
+        "engine": bench.engine,
+        "software": {unit: dict(found) for unit, found in bench.software.items()},
+        "command": command_line(arguments),
+        "load": list(os.getloadavg()),
     }
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The command for a document: places of this machine become ``...``."""
+    words = []
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if value.startswith(("/", "~")):
+            words.append(f"{name}{equals}...")
+        elif word.startswith(("/", "~")):
+            _, found, tail = word.rpartition("/plans/")
+            words.append(f"plans/{tail}" if found else "...")
+        else:
+            words.append(shlex.quote(word))
+    return " ".join(["coldsnap", *words])

@@ -66,6 +66,13 @@ def duration(seconds: float | None) -> str:
     return _two(seconds, _DAY, "d", _HOUR, "h")
 
 
+def fine(seconds: float) -> str:
+    """As `duration`, with the places that measurements are compared by: ``0.52 s``, ``51.4 s``."""
+    if 0.0995 <= seconds < _TEN:  # noqa: PLR2004 - below, milliseconds are enough
+        return f"{seconds:.2f} s"
+    return f"{seconds:.1f} s" if _TEN <= seconds < _MINUTE * 2 else duration(seconds)
+
+
 def _seconds(seconds: float) -> str:
     if seconds < 0.0995:  # noqa: PLR2004 - below, one place would lose too much
         return f"{seconds * 1000:.0f} ms"

@@ -12,6 +12,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Between, Count, Text
 from coldsnap_runtime.engine_door import EngineDoor, Watch
 from coldsnap_runtime.engine_log import log_tail
+from coldsnap_runtime.engine_spans import take_spans
 from coldsnap_runtime.namespaces import dial
 from coldsnap_runtime.unit_init import INSIDE_CONTROL
 
@@ -63,7 +64,7 @@ class CallFailedError(Exception):
 def perform_all(
     door: EngineDoor, calls: Sequence[HttpCall], timing: Timing, context: Context
 ) -> list[Any]:
-    """The calls in order; their answers, with long ones left out.
+    """The calls in order; their answers, with long ones left out, their spans in `timing`.
 
     Raises:
         ColdSnapError: as `perform`; later calls are not made.
@@ -73,7 +74,7 @@ def perform_all(
         label = f"{call.method} {call.path}"
         context.phase(f"{door.where}: {label}")
         with timing.span(label, port=call.port):
-            answers.append(_kept(perform(door, call, context)))
+            answers.append(_kept(take_spans(perform(door, call, context), timing)))
     return answers
 
 

@@ -44,6 +44,8 @@ class Image:
     answers: tuple[Mapping[str, Any], ...] = ()
     """Recorded at the capture."""
     cold_start_seconds: float | None = None
+    cold_start: Mapping[str, Any] | None = None
+    """Its phases, see `coldsnap_runtime.cold_start`."""
 
 
 def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Policy) -> Image:
@@ -114,6 +116,7 @@ def _image(token: str, done: Materialised) -> Image:
         bytes_copied=done.bytes_copied,
         answers=_answers(done.artifact.descriptor),
         cold_start_seconds=_cold_start(done.artifact.descriptor),
+        cold_start=_cold_phases(done.artifact.descriptor),
     )
 
 
@@ -125,3 +128,9 @@ def _answers(descriptor: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 def _cold_start(descriptor: Mapping[str, Any]) -> float | None:
     found = (descriptor.get("extensions") or {}).get("cold_start_seconds")
     return float(found) if isinstance(found, (int, float)) else None
+
+
+def _cold_phases(descriptor: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    notes = (descriptor.get("extensions") or {}).get("notes") or {}
+    found = notes.get("cold-start")
+    return found if isinstance(found, dict) else None

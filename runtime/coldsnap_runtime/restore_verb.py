@@ -16,7 +16,7 @@ from coldsnap_runtime.activation import Stages, stages_of
 from coldsnap_runtime.generation_notes import PAYLOAD, write_note
 from coldsnap_runtime.image_readahead import read_ahead
 from coldsnap_runtime.request_fields import known_fields, text_of
-from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.timing import Timing, boottime
 from coldsnap_runtime.unit_lifecycle import (
     expose_now,
     installation_of,
@@ -55,6 +55,7 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
     with lease.held(context.state_dir, unit, run):
         stop_orphans(context, unit)
         timing = Timing(unit)
+        timing.add("runtime-start", context.received, boottime() - context.received)
         image = _verified(value, first, stages, context, timing)
         try:
             record = _brought_back(value, first, image, context, timing)
@@ -68,7 +69,11 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
         except BaseException:
             undo(context, record)
             raise
-    recorded = {"answers": list(image.answers), "cold_start_seconds": image.cold_start_seconds}
+    recorded = {
+        "answers": list(image.answers),
+        "cold_start_seconds": image.cold_start_seconds,
+        "cold_start": image.cold_start,
+    }
     return {
         **started(record, timing),
         **further,

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Attribute = str | int | float | bool
 
@@ -68,12 +68,34 @@ class Timing:
             self._open.pop()
             span.seconds = boottime() - span.start
 
-    def add(self, name: str, start: float, seconds: float, **attributes: Attribute) -> None:
-        """Add a span measured elsewhere; `start` in seconds since boot."""
-        span = Span(f"s{len(self._spans) + 1}", name, None)
-        span.note(**attributes)
+    def add(
+        self,
+        name: str,
+        start: float,
+        seconds: float,
+        *,
+        parent: str | None = None,
+        attributes: Mapping[str, Attribute] | None = None,
+        **more: Attribute,
+    ) -> str:
+        """Add a span measured elsewhere; its identity.
+
+        Args:
+            name: of the span.
+            start: seconds since boot.
+            seconds: how long it took.
+            parent: identity of the span it lies in; by default the one that is open.
+            attributes: facts, where their names may be any.
+            more: facts.
+        """
+        if parent is None and self._open:
+            parent = self._open[-1].identity
+        span = Span(f"s{len(self._spans) + 1}", name, parent)
+        span.note(**more)
+        span.attributes.update({key: _text(value) for key, value in (attributes or {}).items()})
         span.start, span.seconds = start, seconds
         self._spans.append(span)
+        return span.identity
 
     def absorb(self, other: Timing) -> None:
         """Take over all spans of another one of this host."""

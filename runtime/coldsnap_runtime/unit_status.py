@@ -9,7 +9,9 @@ from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Id
 from coldsnap_runtime.generation_notes import ACCEPTED, HYDRATED, read_note, without_boot
-from coldsnap_runtime.unit_processes import processes
+from coldsnap_runtime.namespaces import root_of
+from coldsnap_runtime.software import package_versions
+from coldsnap_runtime.unit_processes import file_uses, processes
 from coldsnap_runtime.unit_record import UnitStore
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ class StatusRequest(Record):
     unit: Id | None = None
     details: bool = False
     """Whether to tell how live generations were hydrated and what they answered, too."""
+    software: bool = False
+    """Whether to tell the versions of the Python packages that live generations run."""
 
 
 def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -44,11 +48,22 @@ def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
 
 def _details(store: UnitStore, record: UnitRecord, request: StatusRequest) -> dict[str, Any]:
     """The results that unit.hydrate and unit.accept had for a live generation, or null."""
-    if not request.details or not record.is_live:
+    if not record.is_live:
         return {}
+    told = {"software": _software(record)} if request.software else {}
+    if not request.details:
+        return told
     paths = store.paths(record.unit, record.generation)
     found = {"hydrated": read_note(paths, HYDRATED), "accepted": read_note(paths, ACCEPTED)}
-    return {name: without_boot(note) or None for name, note in found.items()}
+    return told | {name: without_boot(note) or None for name, note in found.items()}
+
+
+def _software(record: UnitRecord) -> dict[str, str]:
+    if record.init is None:
+        return {}
+    pid = record.init.pid
+    paths = {use.path for process in _processes(record) for use in file_uses(pid, process.pid)}
+    return package_versions(root_of(pid), sorted(paths))
 
 
 def _row(record: UnitRecord) -> dict[str, Any]:

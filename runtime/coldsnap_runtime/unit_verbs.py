@@ -16,6 +16,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import hold, lease
 from coldsnap_runtime.capture_seal import remove
 from coldsnap_runtime.captured_files import arranged
+from coldsnap_runtime.cold_start import cold_start, note_cold_start
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.request_fields import calls_of, known_fields
@@ -65,6 +66,7 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
         try:
             note_start(context, record, "launch", begin)
             record = wait_ready(context, store, record, ready, timing)
+            note_cold_start(store.paths(record.unit, record.generation), timing)
             if value.get("expose"):
                 expose_now(context, record, installation_of(value, context), timing)
         except BaseException:
@@ -101,7 +103,12 @@ def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:
             raise
         with timing.span("arrange"):
             result = arranged(Path(result["capture_dir"]), result, record.unit)
-    return {**result, "capture_id": request.capture_id, "timing": timing.to_json()}
+    return {
+        **result,
+        "capture_id": request.capture_id,
+        "cold_start": cold_start(store.paths(record.unit, record.generation)),
+        "timing": timing.to_json(),
+    }
 
 
 def discard(value: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -56,6 +56,7 @@ VERBS: dict[str, Verb] = {
     "lease.show": _reads("lease:show", "who holds a unit"),
     "pack.gc": Verb("pack_verbs:collect", "remove runtime packs that nothing needs"),
     "pack.verify": _reads("pack_check:verify", "is every file of this runtime pack what it was"),
+    "page-cache": Verb("page_cache:page_cache", "files into the page cache, or all out of it"),
     "probe": _reads("probe_verb:probe", "what this host can do, with reasons and remedies"),
     "store.collect": Verb(
         "store_verbs:collect", "retention, then sweep of unreferenced blobs", dry=True

@@ -2,7 +2,10 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +17,12 @@ if TYPE_CHECKING:
     from coldsnap.render.bench import Measured
 
 app = group("Measure on your own hosts what a restore saves.")
+
+
+class PageCacheChoice(StrEnum):
+    WARM = "warm"
+    DROPPED = "dropped"
+    BOTH = "both"
 
 
 @app.callback()
@@ -29,6 +38,7 @@ def bench() -> None:
     examples="""
         coldsnap bench cold-vs-restore plans/reference/capture.yaml plans/reference/restore.yaml --var model=model --yes
         coldsnap bench cold-vs-restore capture.yaml restore.yaml --cold 3 --restores 5 --json
+        coldsnap bench cold-vs-restore capture.yaml restore.yaml --page-cache both --out bench.json --markdown bench.md
         coldsnap bench cold-vs-restore capture.yaml restore.yaml --cold-plan cold.yaml --at-least 10
     """,  # noqa: E501
 )
@@ -37,13 +47,38 @@ def cold_vs_restore(
     plan_capture: Annotated[str, typer.Argument(metavar="CAPTURE", help="Plan that captures.")],
     plan_restore: Annotated[str, typer.Argument(metavar="RESTORE", help="Plan that restores.")],
     cold: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Cold starts.")] = 3,
-    restores: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Restores.")] = 5,
+    restores: Annotated[
+        int, typer.Option(min=1, max=100, metavar="N", help="Restores, in each state.")
+    ] = 5,
+    page_cache: Annotated[
+        PageCacheChoice,
+        typer.Option(help="State that each start begins from. Dropping slows the whole host."),
+    ] = PageCacheChoice.WARM,
+    cold_dropped: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="N",
+            help="Cold starts with the page cache dropped; 0 compares with warm ones.",
+        ),
+    ] = 1,
+    caches_warm: Annotated[
+        bool,
+        typer.Option("--caches-warm", help="Compile caches are filled: no uncounted cold start."),
+    ] = False,
     cold_plan: Annotated[
         str,
         typer.Option(
             metavar="PLAN", help="How units start cold. Default: the ENGINE.cold template."
         ),
     ] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON, as they come.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a section for a document.")
+    ] = None,
     at_least: Annotated[
         float, typer.Option(metavar="RATIO", help="Exit 1 if a unit's ratio is below it.")
     ] = 0.0,
@@ -51,46 +86,61 @@ def cold_vs_restore(
 ) -> None:
     """Start units cold and restore them in turns; compare times to the first token.
 
-    One of each goes before and is not counted: compile caches and the page cache are warm for
-    both. The units are killed before every start; at the end they serve, restored.
+    One of each goes before and is not counted, so that compile caches are warm. The units are
+    killed with SIGKILL before every start; at the end they serve, restored.
     """
-    from coldsnap.cli.benching import Bench, plans_of, versions
+    from coldsnap.cli.bench_plans import plans_of
+    from coldsnap.cli.benching import STATES, Bench, Counts, all_measured
     from coldsnap.cli.confirm import confirm
     from coldsnap.cli.wiring import fleet_of
-    from coldsnap.render.bench import bench_json, bench_text, compared
+    from coldsnap.render.bench import bench_text, compared
 
     plans = plans_of(session, plan_capture, plan_restore, cold_plan)
+    states = STATES[page_cache.value]
     names = ", ".join(plans.units)
-    confirm(f"Kill and start {names} again and again?", yes=yes, stream=sys.stderr)
+    dropping = " and drop the page cache" if "dropped" in states else ""
+    confirm(f"Kill and start {names} again and again{dropping}?", yes=yes, stream=sys.stderr)
+    counts = Counts(cold, restores, cold_dropped if "warm" in states else max(1, cold_dropped))
     with fleet_of(session) as fleet:
         made = Bench(session, fleet, plans)
+
+        def keep(measured: "list[Measured]", *, complete: bool = False) -> dict[str, Any]:
+            return _keep(made, measured, out, complete=complete)
+
         with made.cancellable():
-            measured = _in_turns(session, made, cold, restores)
-    units = compared(measured)
-    facts = {**versions(made), "load": list(os.getloadavg())}
-    session.answer(lambda: bench_text(units, facts, session.palette), bench_json(units, facts))
+            measured = all_measured(session, made, counts, states, keep, caches_warm=caches_warm)
+    value = keep(measured, complete=True)
+    units, facts = compared(measured), value["versions"]
+    if markdown is not None:
+        _write_markdown(markdown, units, facts, plans.capture.plan.name)
+    session.answer(lambda: bench_text(units, facts, session.palette), value)
     raise typer.Exit(int(any(unit.ratio < at_least or not unit.is_same for unit in units)))
 
 
-def _in_turns(session: Session, bench: "Bench", cold: int, restores: int) -> "list[Measured]":
-    """All measurements; cold starts and restores are spread over each other."""
-    from dataclasses import replace
+def _keep(
+    bench: "Bench", measured: "list[Measured]", out: Path | None, *, complete: bool
+) -> dict[str, Any]:
+    """The figures so far as JSON, written where they shall be."""
+    import json
 
-    session.story("capturing, if this was not captured before")
-    bench.captured()
-    session.story("one cold start and one restore that are not counted")
-    bench.cold()
-    bench.restored()
-    measured: list[Measured] = []
-    rounds = max(cold, restores)
-    turns = (("cold start", cold, bench.cold), ("restore", restores, bench.restored))
-    for number in range(rounds):
-        # The last round ends with a restore: the units serve afterwards.
-        for kind, count, run in turns:
-            if number >= rounds - count:
-                done = [replace(one, load=os.getloadavg()[0]) for one in run()]
-                measured += done
-                for one in done:
-                    place = f"{one.unit} on {one.host}"
-                    session.story(f"{kind} of {place}: {one.first_token_seconds:.2f} s")
-    return measured
+    from coldsnap.artifact.files import write_named
+    from coldsnap.cli.benching import versions
+    from coldsnap.render.bench import bench_json, compared
+
+    value = bench_json(compared(measured), versions(bench, sys.argv[1:]), complete=complete)
+    value["measured"] = [one.to_json() for one in measured]
+    if out is not None:
+        write_named(out, (json.dumps(value, indent=1) + os.linesep).encode())
+    return value
+
+
+def _write_markdown(path: Path, units: Any, facts: Any, title: str) -> None:
+    from coldsnap.artifact.files import write_named
+    from coldsnap.render.bench_markdown import bench_markdown
+
+    day = time.strftime("%Y-%m-%d")
+    write_named(path, bench_markdown(units, facts, title, day).encode())
+
+
+# The other commands of the group, which take `app` from here.
+from coldsnap.cli.commands import bench_process  # noqa: E402, F401

@@ -160,5 +160,9 @@ def _extensions(spec: PublishSpec, capture: Mapping[str, Any]) -> dict[str, Any]
         "sizes": capture.get("sizes") or {},
         "processes": capture.get("processes") or [],
         "mapped_files": capture.get("mapped_files") or [],
-        "notes": {"cuda": dict(capture["cuda"])} if capture.get("cuda") else {},
+        "notes": {
+            name: dict(capture[field])
+            for name, field in (("cuda", "cuda"), ("cold-start", "cold_start"))
+            if capture.get(field)
+        },
     }

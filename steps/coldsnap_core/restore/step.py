@@ -47,6 +47,7 @@ class Restore(Step[RestoreSpec]):
         "artifact": "digest of the manifest",
         "expected": "recorded answers, for core.accept",
         "cold_start_seconds": "cold start to the first token at capture, if it was measured",
+        "cold_start": "its phases: seconds, phases[name, start, seconds, depth]",
         "timing": "spans",
     }
 
@@ -189,6 +190,7 @@ def _outputs(
         "artifact": manifest,
         "expected": recorded.get("answers") or [],
         "cold_start_seconds": recorded.get("cold_start_seconds"),
+        "cold_start": recorded.get("cold_start") or (recorded.get("notes") or {}).get("cold-start"),
         "timing": timing,
     }
 
