@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define COLDSNAP_HYDRATE_ABI 1
+#define COLDSNAP_HYDRATE_ABI 2
 #define COLDSNAP_HYDRATE_DIGEST_BYTES 32
 #define COLDSNAP_HYDRATE_ALIGNMENT 4096
 
@@ -59,6 +59,13 @@ typedef enum coldsnap_hydrate_io {
   COLDSNAP_HYDRATE_DIRECT = 2 /* O_DIRECT where the file system has it, else buffered */
 } coldsnap_hydrate_io;
 
+/* Where BLAKE3 digests of chunks that go to a device are made; SHA-256 is always the processor's. */
+typedef enum coldsnap_hydrate_digests {
+  COLDSNAP_HYDRATE_DIGESTS_AUTO = 0, /* by the device if it takes our code, else the processor */
+  COLDSNAP_HYDRATE_DIGESTS_PROCESSOR = 1,
+  COLDSNAP_HYDRATE_DIGESTS_DEVICE = 2
+} coldsnap_hydrate_digests;
+
 /* A run of bytes in a file and in memory. */
 typedef struct coldsnap_hydrate_extent {
   uint64_t offset;  /* in the file; a multiple of 4096 */
@@ -73,7 +80,10 @@ typedef struct coldsnap_hydrate_settings {
   uint32_t threads;        /* readers; 0: chosen by the library */
   uint32_t slots;          /* per thread, 1 to 64; 0: 3 */
   int32_t device;          /* CUDA ordinal */
-  uint64_t slot_bytes;     /* multiple of 4096, 4 KiB to 64 MiB; 0: 2 MiB */
+  uint64_t slot_bytes;     /* multiple of 4096, 4 KiB to 64 MiB; 0: 2 MiB, for a device 1 MiB */
+  uint64_t block_bytes;    /* of a copy to a device; multiple of 4096, to 64 MiB; 0: 8 MiB */
+  uint32_t digests;        /* coldsnap_hydrate_digests */
+  uint32_t reserved;
   const char *cuda_library; /* NULL: libcuda.so.1 */
 } coldsnap_hydrate_settings;
 
@@ -105,11 +115,12 @@ typedef struct coldsnap_hydrate_metrics {
   uint32_t threads;
   uint64_t bytes;          /* moved */
   uint64_t direct_bytes;   /* of these by O_DIRECT */
+  uint64_t device_digest_bytes; /* of these checked by the device */
   uint64_t wall_ns;
   /* Summed over the threads. */
   uint64_t file_ns;        /* reading or writing the file */
   uint64_t digest_ns;
-  uint64_t wait_ns;        /* for a free slot: the device is the slowest part */
+  uint64_t wait_ns;        /* for a free place of the ring: the device is the slowest part */
   uint64_t turn_ns;        /* for a free core */
   uint64_t device_ns;      /* starting copies, and waiting for the last ones */
   uint64_t ring_bytes;

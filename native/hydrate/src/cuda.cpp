@@ -78,6 +78,16 @@ AllocationProperties properties_for(int device) {
        (unsigned long long, size_t, size_t, unsigned long long, unsigned long long))             \
   call(unmap, cuMemUnmap, (unsigned long long, size_t))                                          \
   call(set_access, cuMemSetAccess, (unsigned long long, size_t, const void *, size_t))           \
+  call(stream_wait, cuStreamWaitEvent, (void *, void *, unsigned))                               \
+  call(module_load, cuModuleLoadData, (void **, const void *))                                   \
+  call(module_unload, cuModuleUnload, (void *))                                                  \
+  call(module_function, cuModuleGetFunction, (void **, void *, const char *))                    \
+  call(launch, cuLaunchKernel,                                                                   \
+       (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,    \
+        void **, void **))                                                                       \
+  call(allocate, cuMemAlloc_v2, (unsigned long long *, size_t))                                  \
+  call(free, cuMemFree_v2, (unsigned long long))                                                 \
+  call(host_seen, cuMemHostGetDevicePointer_v2, (unsigned long long *, void *, unsigned))        \
   call(graph_memory, cuDeviceGetGraphMemAttribute, (int, int, void *))
 
 struct Cuda::Calls {
@@ -86,7 +96,7 @@ struct Cuda::Calls {
 #undef COLDSNAP_CUDA_MEMBER
 };
 
-void Cuda::load(const char *library) {
+void Cuda::open(const char *library) {
   const char *name = library != nullptr ? library : "libcuda.so.1";
   library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) {
@@ -107,7 +117,7 @@ void Cuda::load(const char *library) {
 
 Cuda::Cuda(const char *library, int device) : device_(device) {
   try {
-    load(library);
+    open(library);
     check(calls_->init(0), "cuInit");
     int found = 0;
     check(calls_->device_get(&found, device), "cuDeviceGet");
@@ -182,6 +192,42 @@ void Cuda::wait(Event event) const {
 }
 void Cuda::wait_stream(Stream stream) const {
   check(calls_->stream_synchronize(stream), "cuStreamSynchronize");
+}
+
+void Cuda::follow(Stream stream, Event event) const {
+  check(calls_->stream_wait(stream, event, 0), "cuStreamWaitEvent");
+}
+
+Cuda::Module Cuda::load(const void *image) const {
+  Module module = nullptr;
+  check(calls_->module_load(&module, image), "cuModuleLoadData");
+  return module;
+}
+void Cuda::unload(Module module) const noexcept { calls_->module_unload(module); }
+
+Cuda::Function Cuda::function(Module module, const char *name) const {
+  Function function = nullptr;
+  check(calls_->module_function(&function, module, name), "cuModuleGetFunction");
+  return function;
+}
+void Cuda::launch(Function function, Grid grid, unsigned threads, Stream stream,
+                  void **arguments) const {
+  check(calls_->launch(function, grid.x, grid.y, 1, threads, 1, 1, 0, stream, arguments, nullptr),
+        "cuLaunchKernel");
+}
+
+Cuda::Address Cuda::allocate(size_t bytes) const {
+  Address address = 0;
+  check(calls_->allocate(&address, bytes), "cuMemAlloc");
+  zero(address, bytes);
+  return address;
+}
+void Cuda::free(Address address) const noexcept { calls_->free(address); }
+
+Cuda::Address Cuda::seen(void *pinned) const {
+  Address address = 0;
+  check(calls_->host_seen(&address, pinned, 0), "cuMemHostGetDevicePointer");
+  return address;
 }
 
 size_t Cuda::granularity() const {

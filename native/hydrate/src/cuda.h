@@ -12,6 +12,11 @@ class Cuda {
   using Event = void *;
   using Address = unsigned long long;
   using Handle = unsigned long long;
+  using Module = void *;
+  using Function = void *;
+  struct Grid {
+    unsigned x, y;
+  };
 
   // `library`: path or nullptr for libcuda.so.1. Throws Failure where there is no such device.
   Cuda(const char *library, int device);
@@ -36,6 +41,19 @@ class Cuda {
   void record(Event event, Stream stream) const;
   void wait(Event event) const;
   void wait_stream(Stream stream) const;
+  // What comes later in the stream waits for the event.
+  void follow(Stream stream, Event event) const;
+
+  Module load(const void *image) const;
+  void unload(Module module) const noexcept;
+  Function function(Module module, const char *name) const;
+  void launch(Function function, Grid grid, unsigned threads, Stream stream,
+              void **arguments) const;
+  // Device memory, zeroed.
+  Address allocate(size_t bytes) const;
+  void free(Address address) const noexcept;
+  // Where the device sees pinned memory.
+  Address seen(void *pinned) const;
 
   size_t granularity() const;
   Address reserve(size_t bytes, Address wanted) const;
@@ -50,7 +68,7 @@ class Cuda {
  private:
   struct Calls;
   void check(int result, const char *what) const;
-  void load(const char *library);
+  void open(const char *library);
 
   void *library_ = nullptr;
   Calls *calls_ = nullptr;

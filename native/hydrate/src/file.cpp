@@ -104,6 +104,17 @@ bool InputFile::prefers_direct(uint64_t offset, size_t bytes) const {
   return cached_pages(offset, bytes) < pages;
 }
 
+bool InputFile::is_cached() const {
+  constexpr uint64_t samples = 64, sample_bytes = 64 << 10;
+  const auto size = static_cast<uint64_t>(seen_.st_size);
+  for (uint64_t i = 0; i < samples; i++) {
+    const uint64_t at = size / samples * i / alignment * alignment;
+    const size_t bytes = std::min(sample_bytes, size - at);
+    if (bytes > 0 && cached_pages(at, bytes) < (bytes + alignment - 1) / alignment) return false;
+  }
+  return true;
+}
+
 size_t InputFile::cached_pages(uint64_t offset, size_t bytes) const {
   CacheRange range{offset, bytes};
   CacheState state{};

@@ -41,6 +41,8 @@ class InputFile {
 
   // Whether [offset, offset + bytes) is better read by O_DIRECT.
   bool prefers_direct(uint64_t offset, size_t bytes) const;
+  // Whether all of it seems to be in the page cache; samples are looked at.
+  bool is_cached() const;
   // Throws Failure: short, unreadable.
   void read(void *to, uint64_t offset, size_t bytes) const;
   // Offset, bytes and address are aligned; near the file's end fewer bytes are there, and the rest

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "damage.h"
+
 namespace coldsnap::hydrate {
 
 namespace {
@@ -135,13 +137,7 @@ void Reading::check_digest(const Job &job, Digest &digest) const {
   uint8_t found[digest_bytes];
   digest.finish(found);
   if (memcmp(found, request_.digests + job.digest * digest_bytes, digest_bytes) == 0) return;
-  throw Failure(COLDSNAP_HYDRATE_DIFFERS,
-                text("%s is damaged: extent %llu, chunk %llu (bytes %llu to %llu)", request_.path,
-                     static_cast<unsigned long long>(job.extent),
-                     static_cast<unsigned long long>(job.chunk),
-                     static_cast<unsigned long long>(job.offset),
-                     static_cast<unsigned long long>(job.offset + job.bytes)),
-                {job.extent, job.chunk});
+  throw damaged_chunk(request_, job);
 }
 
 void Reading::check_padding(Lane &lane, const Job &job) {
@@ -161,18 +157,11 @@ void Reading::check_padding(Lane &lane, const Job &job) {
         file_.read(slot.memory, at - skipped, bytes);
       }
     }
-    check_zeros(job, slot.memory + skipped, bytes - skipped);
+    if (!is_zero(slot.memory + skipped, bytes - skipped)) {
+      throw damaged_padding(request_, job.extent);
+    }
     at += bytes - skipped;
   }
-}
-
-void Reading::check_zeros(const Job &job, const uint8_t *from, uint64_t bytes) const {
-  // Equal to itself moved by one, and the first is zero: all are.
-  if (from[0] == 0 && memcmp(from, from + 1, bytes - 1) == 0) return;
-  throw Failure(COLDSNAP_HYDRATE_PADDING,
-                text("%s is damaged: the bytes behind extent %llu are not zero", request_.path,
-                     static_cast<unsigned long long>(job.extent)),
-                {job.extent, nowhere});
 }
 
 }  // namespace coldsnap::hydrate

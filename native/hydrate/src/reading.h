@@ -44,7 +44,6 @@ class Reading {
   void deliver(Lane &lane, Strand &strand);
   void check_digest(const Job &job, Digest &digest) const;
   void check_padding(Lane &lane, const Job &job);
-  void check_zeros(const Job &job, const uint8_t *from, uint64_t bytes) const;
 
   Session &session_;
   const coldsnap_hydrate_request &request_;

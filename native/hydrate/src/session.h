@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "blocks.h"
 #include "coldsnap_hydrate.h"
 #include "control.h"
 #include "cuda.h"
@@ -60,6 +61,10 @@ class Session {
   uint64_t slot_bytes() const { return settings_.slot_bytes; }
   bool is_device() const { return cuda_ != nullptr; }
   const Cuda &cuda() const { return *cuda_; }
+  // Only of a session with a device.
+  Blocks &blocks() { return *blocks_; }
+  // Whether the device digests.
+  bool can_digest() const { return blocks_ && blocks_->digest() != nullptr; }
   Pool &pool() { return *pool_; }
   Lane &lane(unsigned thread) { return lanes_[thread]; }
 
@@ -67,13 +72,15 @@ class Session {
   Slot &take_slot(Lane &lane);
   // Starts the copy of a filled slot to device memory.
   void send(Lane &lane, Slot &slot, Cuda::Address to, size_t bytes);
-  // Waits until the device reads nothing of this lane any more.
+  // Waits until the device reads nothing of this lane any more, nor of the blocks.
   void settle(Lane &lane);
 
  private:
   // Runs `task` on every thread; its failure ends the call.
   template <typename Task>
   void run(Control &control, coldsnap_hydrate_metrics &metrics, Task &&task);
+  template <typename Way>
+  void read_by(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics);
   void make_ring();
   void make_streams();
   void clear() noexcept;
@@ -83,6 +90,8 @@ class Session {
   std::vector<Lane> lanes_;
   uint8_t *ring_ = nullptr;
   size_t ring_bytes_ = 0;
+  size_t mapped_bytes_ = 0;  // with the tables of the blocks
+  std::unique_ptr<Blocks> blocks_;
   bool is_pinned_ = false;
   std::unique_ptr<Pool> pool_;
   std::mutex one_call_;

@@ -107,6 +107,10 @@ void Work::check_overlap() const {
   }
 }
 
+Job Work::chunk(uint64_t extent, uint64_t number) const {
+  return job(first_job_[extent] + number, extent);
+}
+
 Job Work::job(uint64_t number, uint64_t &extent) const {
   if (extent >= request_.extent_count || number < first_job_[extent]) extent = 0;
   if (number >= first_job_[extent + 1]) {

@@ -35,6 +35,7 @@ class Work {
   uint64_t total_bytes() const { return total_bytes_; }
   // Starts with `extent` at 0; asked for growing numbers it needs no search.
   Job job(uint64_t number, uint64_t &extent) const;
+  Job chunk(uint64_t extent, uint64_t number) const;
 
  private:
   void check_sizes() const;

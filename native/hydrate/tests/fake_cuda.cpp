@@ -1,4 +1,5 @@
-// A libcuda.so.1 without a device, for tests: device memory is host memory, streams are threads.
+// A libcuda.so.1 without a device, for tests: device memory is host memory, streams are threads, and
+// the one kernel that it knows is played by the reference.
 //
 // Copies happen late and out of step with each other, and the source is read when the copy happens:
 // a buffer that is reused too early gives wrong bytes. FAKE_CUDA_DELAY_US: pause before each copy.
@@ -18,10 +19,15 @@
 #include <mutex>
 #include <thread>
 
+extern "C" {
+#include "blake3.h"
+}
+
 namespace {
 
 constexpr size_t granularity = 2 << 20;
-std::atomic<long> streams, events, pins, handles, mappings, reservations, contexts;
+std::atomic<long> streams, events, pins, handles, mappings, reservations, contexts,
+    modules, allocations;
 std::atomic<unsigned long long> next_handle = 1;
 std::mutex table;
 std::map<unsigned long long, size_t> created;
@@ -184,6 +190,80 @@ int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *
   });
   return 0;
 }
+int cuStreamWaitEvent(void *stream, void *event, unsigned) {
+  auto *own = static_cast<Event *>(event);
+  uint64_t number;
+  {
+    const std::lock_guard lock(own->mutex);
+    number = own->recorded;
+  }
+  static_cast<Stream *>(stream)->post([own, number] {
+    std::unique_lock lock(own->mutex);
+    own->changed.wait(lock, [=] { return own->reached >= number; });
+  });
+  return fails("cuStreamWaitEvent");
+}
+int cuModuleLoadData(void **module, const void *image) {
+  if (const int code = fails("cuModuleLoadData")) return code;
+  const unsigned fat_binary = 0xBA55ED50;
+  if (memcmp(image, &fat_binary, sizeof fat_binary) != 0) return 200;
+  *module = &modules;
+  modules++;
+  return 0;
+}
+int cuModuleUnload(void *) {
+  modules--;
+  return 0;
+}
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  *function = module;
+  return strcmp(name, "coldsnap_blake3") == 0 ? fails("cuModuleGetFunction") : 500;
+}
+int cuLaunchKernel(void *, unsigned x, unsigned y, unsigned, unsigned threads, unsigned, unsigned,
+                   unsigned, void *stream, void **arguments, void **) {
+  if (const int code = fails("cuLaunchKernel")) return code;
+  struct Chunk {
+    unsigned long long address, bytes;
+    unsigned scratch, reserved;
+  };
+  unsigned long long given[4];
+  for (int i = 0; i < 4; i++) memcpy(&given[i], arguments[i], sizeof given[i]);
+  if (threads != 128) return 1;
+  static_cast<Stream *>(stream)->post([=] {
+    delay();
+    unsigned used = 0;
+    for (unsigned i = 0; i < y; i++) {
+      const auto &chunk = static_cast<const Chunk *>(pointer(given[0]))[i];
+      const auto groups = static_cast<unsigned>((chunk.bytes + (1 << 17) - 1) >> 17);
+      auto *digest = static_cast<unsigned char *>(pointer(given[3])) + 32 * i;
+      memset(digest, 0, 32);
+      // A launch that leaves something out, or scratch memory that is used twice.
+      if (groups > x || chunk.scratch != used) continue;
+      used += groups;
+      blake3_hasher hasher;
+      blake3_hasher_init(&hasher);
+      blake3_hasher_update(&hasher, pointer(chunk.address), chunk.bytes);
+      blake3_hasher_finalize(&hasher, digest, 32);
+    }
+    memset(pointer(given[1]), 0xEE, 32 * used);
+  });
+  return 0;
+}
+int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
+  if (const int code = fails("cuMemAlloc")) return code;
+  *address = reinterpret_cast<uintptr_t>(malloc(bytes));
+  allocations++;
+  return 0;
+}
+int cuMemFree_v2(unsigned long long address) {
+  free(pointer(address));
+  allocations--;
+  return 0;
+}
+int cuMemHostGetDevicePointer_v2(unsigned long long *address, void *pinned, unsigned) {
+  *address = reinterpret_cast<uintptr_t>(pinned);
+  return 0;
+}
 int cuMemsetD8_v2(unsigned long long to, unsigned char value, size_t bytes) {
   memset(pointer(to), value, bytes);
   return 0;
@@ -255,7 +335,8 @@ int cuDeviceGetGraphMemAttribute(int, int attribute, void *value) {
 
 // What is left over, for tests.
 void fake_cuda_left(long *counts) {
-  const long found[] = {streams, events, pins, handles, mappings, reservations, contexts};
+  const long found[] = {streams, events,       pins,     handles, mappings,
+                        reservations, contexts, modules, allocations};
   memcpy(counts, found, sizeof found);
 }
 }

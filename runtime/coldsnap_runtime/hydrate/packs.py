@@ -35,6 +35,8 @@ class Report:
     bytes: int
     direct_bytes: int
     """Of these by O_DIRECT."""
+    device_digest_bytes: int
+    """Of these checked by the device."""
     seconds: float
     threads: int
     ring_bytes: int
@@ -47,6 +49,7 @@ class Report:
         return Report(
             bytes=metrics.bytes,
             direct_bytes=metrics.direct_bytes,
+            device_digest_bytes=metrics.device_digest_bytes,
             seconds=metrics.wall_ns / 1e9,
             threads=metrics.threads,
             ring_bytes=metrics.ring_bytes,

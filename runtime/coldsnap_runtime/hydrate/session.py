@@ -14,6 +14,7 @@ from coldsnap_runtime.hydrate.structures import (
     NOWHERE_IN_PARTICULAR,
     Algorithm,
     Code,
+    Digests,
     ExtentEntry,
     Io,
     Metrics,
@@ -144,6 +145,8 @@ class Session:
         threads: int = 0,
         slots: int = 0,
         slot_bytes: int = 0,
+        block_bytes: int = 0,
+        digests: Digests = Digests.AUTO,
         device: int = 0,
         cuda_library: str | None = None,
     ) -> None:
@@ -162,6 +165,8 @@ class Session:
             slots=slots,
             device=device,
             slot_bytes=slot_bytes,
+            block_bytes=block_bytes,
+            digests=digests,
             cuda_library=os.fsencode(cuda_library) if cuda_library else None,
         )
         self._handle = ctypes.c_void_p()

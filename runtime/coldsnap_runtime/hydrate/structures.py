@@ -16,7 +16,7 @@ from ctypes import (
 )
 from enum import IntEnum
 
-ABI = 1
+ABI = 2
 DIGEST_BYTES = 32
 NOWHERE_IN_PARTICULAR = (1 << 64) - 1
 """Of `Metrics.failed_extent` and `failed_chunk`."""
@@ -63,6 +63,15 @@ class Io(IntEnum):
     DIRECT = 2
 
 
+class Digests(IntEnum):
+    """Who makes the BLAKE3 digests of chunks that go to a device."""
+
+    AUTO = 0
+    """The device if it takes the library's code, else the processor."""
+    PROCESSOR = 1
+    DEVICE = 2
+
+
 class ExtentEntry(ctypes.Structure):
     _fields_ = (("offset", c_uint64), ("length", c_uint64), ("address", c_uint64))
 
@@ -76,6 +85,9 @@ class Settings(ctypes.Structure):
         ("slots", c_uint32),
         ("device", c_int32),
         ("slot_bytes", c_uint64),
+        ("block_bytes", c_uint64),
+        ("digests", c_uint32),
+        ("reserved", c_uint32),
         ("cuda_library", c_char_p),
     )
 
@@ -111,6 +123,7 @@ class Metrics(ctypes.Structure):
         ("threads", c_uint32),
         ("bytes", c_uint64),
         ("direct_bytes", c_uint64),
+        ("device_digest_bytes", c_uint64),
         ("wall_ns", c_uint64),
         ("file_ns", c_uint64),
         ("digest_ns", c_uint64),

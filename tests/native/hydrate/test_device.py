@@ -26,7 +26,10 @@ from coldsnap_runtime.hydrate import (
 )
 from coldsnap_runtime.hydrate.structures import Io, Place
 
-KINDS = ("streams", "events", "pins", "handles", "mappings", "reservations", "contexts")
+KINDS = (
+    "streams", "events", "pins", "handles", "mappings", "reservations", "contexts", "modules",
+    "allocations",
+)  # fmt: skip
 GRANULARITY = 2 << 20
 
 

@@ -1,0 +1,60 @@
+// The ring as blocks on their way to a device: runs of a file, filled by many threads in pieces, copied
+// as a whole. A copy costs the device some 3 microseconds beside its bytes, so few large ones keep
+// the link full; that threads share a block keeps the ring small enough for the processor's cache.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda.h"
+#include "device_digest.h"
+#include "work.h"
+
+namespace coldsnap::hydrate {
+
+// Chunks of at most this are digested by the thread that read them, if it has all of their bytes.
+inline constexpr uint64_t small_chunk_bytes = 64 << 10;
+
+struct Block {
+  uint8_t *memory = nullptr;
+  Cuda::Event copied = nullptr, digested = nullptr;
+  DeviceDigest::Chunk *chunks = nullptr;  // pinned, like the digests
+  uint8_t *digests = nullptr;
+  std::vector<Job> jobs;  // of these chunks
+};
+
+class Blocks {
+ public:
+  // Of `wanted` bytes each, or less where the ring is small.
+  Blocks(uint64_t ring_bytes, uint64_t wanted);
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t count() const { return count_; }
+  uint64_t piece_bytes() const { return piece_bytes_; }
+  // What the device digests at most in one block.
+  uint32_t most_chunks() const { return most_chunks_; }
+  // Pinned memory that is needed behind the ring.
+  uint64_t table_bytes() const;
+
+  // `ring` with its tables is pinned. Throws Failure; `must_digest`: also where the device cannot
+  // digest.
+  void open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool may_digest,
+            bool must_digest);
+  void close(const Cuda &cuda) noexcept;
+
+  Block &block(uint64_t number) { return blocks_[number % count_]; }
+  Cuda::Stream copies() const { return copies_; }
+  Cuda::Stream digests() const { return digests_; }
+  // nullptr where the processor must digest.
+  const DeviceDigest *digest() const { return digest_.get(); }
+  void settle(const Cuda &cuda) const;
+
+ private:
+  uint64_t bytes_, count_, piece_bytes_;
+  uint32_t most_chunks_;
+  std::vector<Block> blocks_;
+  Cuda::Stream copies_ = nullptr, digests_ = nullptr;
+  std::unique_ptr<DeviceDigest> digest_;
+};
+
+}  // namespace coldsnap::hydrate
