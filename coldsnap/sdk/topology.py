@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 from coldsnap.sdk.spec import Size, Spec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -26,6 +27,9 @@ class Model(Spec):
     source: Literal["hf", "path"] = "path"
     path: str = ""
     """Folder on the host that holds config and safetensors."""
+    digests: dict[str, Sha256] = Field(default_factory=dict)
+    """File in that folder -> its digest: what a recovery must find. Without them names, sizes and
+    modification times of the captured folder must be the same."""
 
 
 class Mount(Spec):
@@ -64,6 +68,9 @@ class Unit(Spec):
     caches: tuple[str, ...] = ()
     """Folders whose files the process maps (compiler caches); kept with the image."""
     cwd: str = "/"
+    memory_guard: bool = False
+    """Preload, at the engine's first start, what lets a restore map its image copy-on-write
+    (`image_mode: mmap`): for replicas and scale to zero."""
 
 
 class Worker(Spec):

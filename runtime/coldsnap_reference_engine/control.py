@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _DRAIN_SECONDS = 60.0
 _DAY = 86400.0
+_PROVIDERS = ("native", "recovery", "auto")
 _CONFLICTS = ("engine.wrong-phase",)
 
 
@@ -69,11 +70,15 @@ class ControlHandler(Handler):
 
     def post_hydrate(self) -> None:
         body = self._object()
-        if not body.get("recovery"):
+        if body.get("provider", "native") not in _PROVIDERS:
+            raise HttpError(
+                400, f"provider must be one of {', '.join(_PROVIDERS)}", "invalid_request_error"
+            )
+        if body.get("provider") != "recovery":
             self._text(body, "payload")
             self._text(body, "index")
-        if body.get("provider", "copy") not in ("copy", "mmap"):
-            raise HttpError(400, "provider must be copy or mmap", "invalid_request_error")
+        if body.get("method", "copy") not in ("copy", "mmap"):
+            raise HttpError(400, "method must be copy or mmap", "invalid_request_error")
         self._do(lambda: self.lifecycle.hydrate(body))
 
     def post_sleep(self) -> None:

@@ -75,9 +75,13 @@ class Lifecycle:
         """Bring weights back and serve.
 
         Args:
-            source: ``payload`` and ``index`` (paths), ``provider`` (``copy``: read and verify,
+            source: ``payload`` and ``index`` (paths), ``method`` (``copy``: read and verify,
                 the default; ``mmap``: map the pack), ``verified`` (mmap: the caller vouches for
-                the file), or ``recovery: true`` to take the model folder's safetensors instead.
+                the file), ``provider``: ``native`` (the default: from the pack), ``recovery``
+                (from the model folder's safetensors) or ``auto`` (native, else recovery).
+
+        Returns what was used (``provider``), and under auto why it was not the pack
+        (``provider_code``, ``provider_reason``).
 
         Raises:
             ColdSnapError: what reading a pack or a checkpoint raises; the engine holds no weights
@@ -93,7 +97,7 @@ class Lifecycle:
             gate.turn(Phase.HYDRATING)
             begin = time.monotonic()
             try:
-                amount = self._bring_back(source)
+                told = self._bring_back(source)
                 self._engine.ranks.join(_JOIN_SECONDS)
             except Exception as error:
                 self._drop(with_weights=True)
@@ -101,8 +105,8 @@ class Lifecycle:
                 raise
             seconds = time.monotonic() - begin
             gate.turn(Phase.SERVING)
-            log(f"hydrated: {amount} bytes in {seconds:.2f} s")
-            return {"state": gate.phase.value, "bytes": amount, "seconds": seconds}
+            log(f"hydrated: {told['bytes']} bytes in {seconds:.2f} s, {told['provider']}")
+            return {"state": gate.phase.value, **told, "seconds": seconds}
 
     def resume(self, folder: Path) -> dict[str, Any]:
         """Serve again from the pack that `quiesce` wrote, or from the model folder.
@@ -114,11 +118,8 @@ class Lifecycle:
         """
         pack, index = folder / payload.PACK, folder / payload.INDEX
         if pack.is_file() and index.is_file():
-            try:
-                return self.hydrate({"payload": str(pack), "index": str(index)})
-            except (ColdSnapError, OSError) as error:
-                log(f"weights come from the model folder: {error}")
-        return self.hydrate({"recovery": True})
+            return self.hydrate({"payload": str(pack), "index": str(index), "provider": "auto"})
+        return self.hydrate({"provider": "recovery"})
 
     def sleep(self, level: int, drain_seconds: float) -> dict[str, Any]:
         """Level 1 gives the KV memory back, level 2 the weights too.
@@ -152,18 +153,35 @@ class Lifecycle:
                 self._engine.ranks.join(_JOIN_SECONDS)
                 self._is_shallow = False
                 self._engine.gate.turn(Phase.SERVING)
-        self.hydrate({"recovery": True})
+        self.hydrate({"provider": "recovery"})
         return {"is_sleeping": False}
 
-    def _bring_back(self, source: dict[str, Any]) -> int:
+    def _bring_back(self, source: dict[str, Any]) -> dict[str, Any]:
+        provider = source.get("provider", "native")
+        if provider == "recovery":
+            return {"provider": "recovery", "bytes": self._recover()}
+        try:
+            return {"provider": "native", "bytes": self._fill(source)}
+        except (ColdSnapError, OSError) as error:
+            if provider == "native":
+                raise
+            log(f"weights come from the model folder: {error}")
+            code = error.code if isinstance(error, ColdSnapError) else "file.unreadable"
+            reason = error.message if isinstance(error, ColdSnapError) else str(error)
+        told = {"provider_code": code, "provider_reason": reason}
+        return {"provider": "recovery", "bytes": self._recover(), **told}
+
+    def _recover(self) -> int:
+        weights = self._engine.weights
+        self._engine.load_checkpoint()
+        if self._written is not None:
+            payload.check(weights, self._written)
+        return weights.payload_bytes
+
+    def _fill(self, source: dict[str, Any]) -> int:
         weights, threads = self._engine.weights, self._engine.threads
-        if source.get("recovery"):
-            self._engine.load_checkpoint()
-            if self._written is not None:
-                payload.check(weights, self._written)
-            return weights.payload_bytes
         body, index = Path(source["payload"]), Path(source["index"])
-        if source.get("provider") == "mmap":
+        if source.get("method") == "mmap":
             verified = bool(source.get("verified"))
             return payload.map_pack(weights, body, index, self._written, verified=verified)
         return payload.fill(weights, body, index, self._written, threads)

@@ -22,7 +22,7 @@ from coldsnap_runtime.accept import AcceptRequest, ask
 from coldsnap_runtime.acceptance import Answer
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
 from coldsnap_runtime.timing import Timing
-from coldsnap_runtime.unit_calls import HydrateRequest, bring_back_bytes
+from coldsnap_runtime.unit_hydrate import HydrateRequest, bring_back_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

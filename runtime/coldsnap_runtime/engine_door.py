@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.engine_log import exit_report, log_tail
+from coldsnap_runtime.generation_notes import PAYLOAD, read_note
 from coldsnap_runtime.process_table import open_pidfd
 from coldsnap_runtime.unit_init import INSIDE_CONTROL, INSIDE_PAYLOAD
 from coldsnap_runtime.unit_record import UnitStore
@@ -41,7 +42,8 @@ class EngineDoor:
     status: Path
     """On the host: how PID 1 saw the root end."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """``{dir}``, ``{payload}``, ``{index}`` -> path inside."""
+    """``{dir}``, ``{payload}``, ``{index}`` -> path inside; ``{provider}`` -> native, recovery
+    or auto: where the weights of a restored engine may come from."""
 
     @property
     def where(self) -> str:
@@ -93,10 +95,12 @@ def _places(record: UnitRecord, paths: GenerationPaths) -> dict[str, str]:
     """A payload that lies in the control folder is the newer one: the engine wrote it there."""
     own = (paths.control / PACK_NAME).exists() or record.artifact is None
     folder = INSIDE_CONTROL if own else INSIDE_PAYLOAD
+    choice = {} if own else read_note(paths, PAYLOAD).get("choice") or {}
     return {
         "dir": INSIDE_CONTROL,
         "payload": f"{folder}/{PACK_NAME}",
         "index": f"{folder}/{INDEX_NAME}",
+        "provider": str(choice.get("allowed") or "auto"),
     }
 
 

@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,17 @@ class FileSetSize:
     """Of data, holes left out."""
 
 
-def save(folder: Path, index: Path, data: Path, only: Sequence[str] | None = None) -> FileSetSize:
+def save(
+    folder: Path,
+    index: Path,
+    data: Path,
+    only: Sequence[str] | None = None,
+    without: Collection[Path] = (),
+) -> FileSetSize:
     """Write the two objects of `folder`; a folder that is not there is an empty set.
 
-    `only` limits it to these paths (relative, folders before what is in them).
+    `only` limits it to these paths (relative, folders before what is in them); what lies at
+    `without` (mounts, such as a model) is left out.
 
     Raises:
         OSError: as the system says (disk full).
@@ -45,7 +52,7 @@ def save(folder: Path, index: Path, data: Path, only: Sequence[str] | None = Non
     entries: list[dict[str, Any]] = []
     seen: dict[tuple[int, int], str] = {}
     with open(data, "wb", opener=_private) as out:
-        paths = _walk(folder) if only is None else (folder / name for name in only)
+        paths = _walk(folder, without) if only is None else (folder / name for name in only)
         for path in paths:
             entry = _entry(folder, path, seen, out.fileno())
             if entry is not None:
@@ -79,7 +86,7 @@ def put_back(folder: Path, index: Path, data: Path) -> FileSetSize:
     return FileSetSize(len(document["entries"]), total)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, without: Collection[Path]) -> Iterator[Path]:
     """Everything below, folders before what is in them, in the order of names."""
     try:
         names = sorted(os.listdir(folder))
@@ -87,9 +94,11 @@ def _walk(folder: Path) -> Iterator[Path]:
         return
     for name in names:
         path = folder / name
+        if path in without:
+            continue
         yield path
         if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
+            yield from _walk(path, without)
 
 
 def _entry(

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Between, Id, Natural
 from coldsnap_runtime import hold, lease, unit_expose
 from coldsnap_runtime.engine_door import door_of, drop_export
-from coldsnap_runtime.generation_notes import HOLD, HYDRATED, PAYLOAD, read_note, write_note
+from coldsnap_runtime.generation_notes import HOLD, read_note
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
 from coldsnap_runtime.lease import RunId
 from coldsnap_runtime.timing import Timing
@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldsnap_runtime.context import Context
-    from coldsnap_runtime.unit_record import GenerationPaths, UnitRecord
+    from coldsnap_runtime.unit_record import UnitRecord
+
+
+class UnitRequest(Protocol):
+    """What every request of a live unit has."""
+
+    @property
+    def unit(self) -> str: ...
+    @property
+    def generation(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -55,15 +64,6 @@ class QuiesceRequest(Record):
     generation: Natural | None = None
 
 
-@dataclass(frozen=True)
-class HydrateRequest(Record):
-    unit: Id
-    run: RunId
-    calls: HttpCalls
-    ready: HttpCall
-    generation: Natural | None = None
-
-
 def quiesce(value: dict[str, Any], context: Context) -> dict[str, Any]:
     """Drain the engine and hold it still; a quiesced one is quiesced anew, with a fresh hold.
 
@@ -73,7 +73,7 @@ def quiesce(value: dict[str, Any], context: Context) -> dict[str, Any]:
     """
     request = decode(QuiesceRequest, value, what="unit.quiesce", code="request.invalid")
     with lease.held(context.state_dir, request.unit, request.run):
-        store, record = _find(context, request, "quiesce", ("serving", "quiesced"))
+        store, record = find(context, request, "quiesce", ("serving", "quiesced"))
         paths = store.paths(record.unit, record.generation)
         timing = Timing(record.unit)
         note = hold.begin(context, record, request.hold, request.undo)
@@ -87,7 +87,7 @@ def quiesce(value: dict[str, Any], context: Context) -> dict[str, Any]:
         except BaseException as error:
             _put_back(context, store, record, request.undo, error)
             raise
-        _move(store, record, "quiesced")
+        move(store, record, "quiesced")
     return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
 
 
@@ -95,7 +95,7 @@ def resume(value: dict[str, Any], context: Context) -> dict[str, Any]:
     """Serve again; of a unit that serves nothing is asked."""
     request = decode(CallsRequest, value, what="unit.resume", code="request.invalid")
     with lease.held(context.state_dir, request.unit, request.run):
-        store, record = _find(context, request, "resume", ("quiesced", "serving"))
+        store, record = find(context, request, "resume", ("quiesced", "serving"))
         return serve_again(context, store, record, request.calls)
 
 
@@ -111,7 +111,7 @@ def serve_again(
             answers = perform_all(door_of(store, record), calls, timing, context)
         unit_expose.go_on(record)
         drop_export(paths)
-        _move(store, record, "serving")
+        move(store, record, "serving")
         hold.end(paths)
     return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
 
@@ -133,40 +133,6 @@ def wake(value: dict[str, Any], context: Context) -> dict[str, Any]:
     return _transition(value, context, "wake", "sleeping", "serving")
 
 
-def hydrate(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Bring model bytes back into a restored engine, then wait until it says that it is ready."""
-    request = decode(HydrateRequest, value, what="unit.hydrate", code="request.invalid")
-    with lease.held(context.state_dir, request.unit, request.run):
-        store, record = _find(context, request, "hydrate", ("restored", "hydrated", "serving"))
-        timing = Timing(record.unit)
-        if record.state != "restored":
-            none = {"generation": record.generation, "bytes": 0, "answers": []}
-            return {**none, "timing": timing.to_json()}
-        return bring_back_bytes(request, store, record, timing, context)
-
-
-def bring_back_bytes(
-    request: HydrateRequest, store: UnitStore, record: UnitRecord, timing: Timing, context: Context
-) -> dict[str, Any]:
-    """As `hydrate`, for a caller that holds the unit's lease and knows its state."""
-    door = door_of(store, record)
-    paths = store.paths(record.unit, record.generation)
-    size = _payload_bytes(paths)
-    with timing.span("hydrate", bytes=size):
-        answers = perform_all(door, request.calls, timing, context)
-    with timing.span("ready"):
-        perform(door, request.ready, context)
-    result = {
-        "generation": record.generation,
-        "bytes": size,
-        "answers": answers,
-        "timing": timing.to_json(),
-    }
-    write_note(paths, HYDRATED, result)
-    _move(store, record, "hydrated")
-    return result
-
-
 def wait_ready(
     context: Context, store: UnitStore, record: UnitRecord, ready: HttpCall, timing: Timing
 ) -> UnitRecord:
@@ -174,7 +140,7 @@ def wait_ready(
     context.phase(f"unit {record.unit}: waiting for the engine")
     with timing.span("ready"):
         perform(door_of(store, record), ready, context)
-    return _move(store, record, "serving")
+    return move(store, record, "serving")
 
 
 def _transition(
@@ -182,11 +148,11 @@ def _transition(
 ) -> dict[str, Any]:
     request = decode(CallsRequest, value, what=f"unit.{verb}", code="request.invalid")
     with lease.held(context.state_dir, request.unit, request.run):
-        store, record = _find(context, request, verb, (begin, end))
+        store, record = find(context, request, verb, (begin, end))
         calls = request.calls if record.state == begin else ()
         result = _make(context, store, record, calls, verb)
         if record.state == begin:
-            _move(store, record, end)
+            move(store, record, end)
     return result
 
 
@@ -199,9 +165,9 @@ def _make(
     return {"generation": record.generation, "answers": answers, "timing": timing.to_json()}
 
 
-def _find(
+def find(
     context: Context,
-    request: CallsRequest | QuiesceRequest | HydrateRequest,
+    request: UnitRequest,
     verb: str,
     states: tuple[str, ...],
 ) -> tuple[UnitStore, UnitRecord]:
@@ -232,7 +198,7 @@ _NEXT = {
 }
 
 
-def _move(store: UnitStore, record: UnitRecord, state: str) -> UnitRecord:
+def move(store: UnitStore, record: UnitRecord, state: str) -> UnitRecord:
     return store.update(record, state=state, since=time.time())
 
 
@@ -255,12 +221,7 @@ def _put_back(
         return
     unit_expose.go_on(record)
     drop_export(paths)
-    _move(store, record, "serving")
+    move(store, record, "serving")
     hold.end(paths)
     if isinstance(error, ColdSnapError):
         error.details = (*error.details, "it serves again")
-
-
-def _payload_bytes(paths: GenerationPaths) -> int:
-    size = read_note(paths, PAYLOAD).get("bytes", 0)
-    return size if isinstance(size, int) else 0

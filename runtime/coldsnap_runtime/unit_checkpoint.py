@@ -319,7 +319,9 @@ def _own_layer(work: _Work) -> list[str]:
 def _save_set(work: _Work, name: str, place: str, only: list[str] | None = None) -> FileSetRecord:
     folder = work.root / place.lstrip("/")
     files = work.partial / "files"
-    size = fileset.save(folder, files / f"{name}.json", files / f"{name}.data", only)
+    mounts = work.record.launch.get("mounts") or ()
+    without = {work.root / str(mount["target"]).lstrip("/") for mount in mounts}
+    size = fileset.save(folder, files / f"{name}.json", files / f"{name}.data", only, without)
     return FileSetRecord(name=name, path=place, files=size.files, bytes=size.bytes)
 
 

@@ -66,7 +66,7 @@ class ReferenceEngine:
         return (_control("/coldsnap/resume", body, timeout=600.0, expect={"state": "serving"}),)
 
     def hydrate(self) -> tuple[HttpCall, ...]:
-        body = {"payload": "{payload}", "index": "{index}"}
+        body = {"payload": "{payload}", "index": "{index}", "provider": "{provider}"}
         return (_control("/coldsnap/hydrate", body, timeout=600.0, expect={"state": "serving"}),)
 
     def sleep(self) -> tuple[HttpCall, ...]:

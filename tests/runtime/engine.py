@@ -106,15 +106,32 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def post_resume(self, body):
         try:
-            self.post_hydrate(body)
+            with open_pack(body["payload"], body["index"]) as pack:
+                state.update(seed=pack.read("seed").decode(), serving=True)
         except (ColdSnapError, OSError):  # from its "model folder", as a good engine does
             state.update(seed="seed-1", serving=True)
-            self.answer({"from": "model"})
+        self.answer({})
 
     def post_hydrate(self, body):
-        with open_pack(body["payload"], body["index"]) as pack:
-            state.update(seed=pack.read("seed").decode(), serving=True)
-        self.answer({"from": body["payload"]})
+        provider = body.get("provider", "native")
+        if provider == "recovery":
+            self.recover({"provider": "recovery"})
+            return
+        try:
+            with open_pack(body["payload"], body["index"]) as pack:
+                state.update(seed=pack.read("seed").decode(), serving=True)
+        except ColdSnapError as error:
+            if provider != "auto":
+                self.answer({"error": str(error)}, 500)
+                return
+            told = {"provider_code": error.code, "provider_reason": error.message}
+            self.recover({"provider": "recovery", **told})
+            return
+        self.answer({"from": body["payload"], "provider": "native"})
+
+    def recover(self, answer):
+        state.update(seed=Path(os.environ["MODEL"], "model.safetensors").read_text(), serving=True)
+        self.answer(answer)
 
     def post_sleep(self, body):
         state.update(asleep=True)

@@ -85,7 +85,10 @@ class RecordingHost:
         name = str(request.args.get("verb") or request.operation.rpartition(":")[2])
         body = dict(request.args.get("request") or request.args)
         self.performed.append({"verb": name, "request": body, "job": request.job})
-        return OperationResult(changed=True, result=self._results.get(name, {}))
+        result = self._results.get(name, {})
+        if "error" in result:
+            raise ColdSnapError.from_json(result["error"])
+        return OperationResult(changed=True, result=result)
 
     def upload(
         self,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 from coldsnap.sdk import Duration, Spec
 
 
@@ -10,3 +12,5 @@ class HydrateSpec(Spec):
     """Number of the generation; the newest live one if absent."""
     ready_timeout: Duration = 120.0
     """How long the engine may take to be ready afterwards."""
+    provider: Literal["auto", "native", "recovery"] | None = None
+    """Where the weights come from; absent: as core.restore was told. See there."""

@@ -25,7 +25,11 @@ class Hydrate(Step[HydrateSpec]):
     type = "core.hydrate"
     summary = "bring model bytes back into a restored engine, verified on the way"
     spec = HydrateSpec
-    outputs: ClassVar = {"bytes": "payload bytes", "timing": "spans"}
+    outputs: ClassVar = {
+        "bytes": "payload bytes",
+        "provider": "policy, used (native, recovery or image), faults[provider, code, reason]",
+        "timing": "spans",
+    }
 
     def reads(self, spec: HydrateSpec, ctx: StepContext) -> Sequence[FactRequest]:
         del spec
@@ -50,10 +54,13 @@ class Hydrate(Step[HydrateSpec]):
         request = hydration(ctx, spec.ready_timeout)
         if spec.generation is not None:
             request["generation"] = spec.generation
+        if spec.provider is not None:
+            request["provider"] = spec.provider
         return command(ctx, "unit.hydrate", request)
 
     def known(self, spec: HydrateSpec, seen: Seen, ctx: StepContext) -> Outputs:
         """What the job said that did it, such as a restore that went on by itself."""
         del ctx
         done = detail(seen, spec.generation, "hydrated")
-        return {"bytes": done.get("bytes", 0), "timing": done.get("timing")}
+        kept = {name: done.get(name) for name in ("provider", "timing")}
+        return {"bytes": done.get("bytes", 0), **kept}

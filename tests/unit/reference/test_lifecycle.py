@@ -25,7 +25,7 @@ def serving_again(served: Served) -> Iterator[None]:
     yield
     if served.ask("/health")[0] != 200:
         served.ask("/wake_up", {}, control=True)
-        served.ask("/coldsnap/hydrate", {"recovery": True}, control=True)
+        served.ask("/coldsnap/hydrate", {"provider": "recovery"}, control=True)
 
 
 def quiesce(served: Served, folder: Path, **more: Any) -> Any:
@@ -108,7 +108,7 @@ def test_pack_is_a_pack_of_the_weights(served: Served, tmp_path: Path) -> None:
 def test_mapped_pack_answers_the_same(served: Served, tmp_path: Path, verified: bool) -> None:
     before = served.complete()
     quiesce(served, tmp_path)
-    assert hydrate(served, tmp_path, provider="mmap", verified=verified)[0] == 200
+    assert hydrate(served, tmp_path, method="mmap", verified=verified)[0] == 200
     assert served.complete() == before
     # A second capture, from mapped weights, must leave no mapping of the pack behind.
     quiesce(served, tmp_path)
@@ -128,7 +128,7 @@ def test_flipped_byte_is_refused_by_name(served: Served, tmp_path: Path) -> None
     data = bytearray(path.read_bytes())
     data[extent.offset + 1000] ^= 1
     path.write_bytes(data)
-    for more in ({}, {"provider": "mmap"}):
+    for more in ({}, {"method": "mmap"}):
         status, value = hydrate(served, tmp_path, **more)
         assert status == 500
         assert extent.id in value["error"]["message"]
