@@ -6,9 +6,14 @@ One unit, one worker and the world group are implied when a plan spells none out
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+)
 
 from coldsnap.sdk.spec import Size, Spec
 
@@ -30,6 +35,12 @@ class Model(Spec):
     digests: dict[str, Sha256] = Field(default_factory=dict)
     """File in that folder -> its digest: what a recovery must find. Without them names, sizes and
     modification times of the captured folder must be the same."""
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A model without digests keeps the identity that it had before there were any."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if name != "digests" or value}
 
 
 class Mount(Spec):
