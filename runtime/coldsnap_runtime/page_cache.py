@@ -45,7 +45,7 @@ def page_cache(value: dict[str, Any], context: Context) -> dict[str, Any]:
     """``{"bytes": read, "files": n, "timing"}``; both 0 after dropping.
 
     Raises:
-        ColdSnapError: ``page-cache.not-dropped``, ``store.*``, ``file.*``.
+        ColdSnapError: ``cache.not-dropped``, ``store.*``, ``file.*``.
     """
     request = decode(PageCacheRequest, value, what="page-cache", code="request.invalid")
     timing = Timing()
@@ -69,7 +69,7 @@ def _drop() -> None:
         _DROP.write_text(_EVERYTHING)
     except OSError as error:
         raise ColdSnapError(
-            "page-cache.not-dropped",
+            "cache.not-dropped",
             f"this host does not let its page cache be dropped: {error}",
             remedy="measure on the machine itself rather than in a container, or with the page "
             "cache warm only",

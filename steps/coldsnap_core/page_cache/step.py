@@ -50,7 +50,7 @@ class PageCache(Step[PageCacheSpec]):
         named += _folders(spec, ctx)
         if not named:
             raise ColdSnapError(
-                "page-cache.nothing-named",
+                "cache.nothing-named",
                 "nothing says which files shall be in the page cache",
                 ctx.where,
                 remedy="give artifacts:, or model: true for a model with a folder",
