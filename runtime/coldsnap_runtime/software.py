@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-_PACKAGE = re.compile(r"^(/.*/(?:site|dist)-packages)/([A-Za-z0-9_.-]+)")
 _INFO = re.compile(r"^([A-Za-z0-9_.]+)-([^-/]+)\.dist-info$")
-_MOST_FOLDERS, _MOST_PACKAGES = 16, 256
+_MOST_FOLDERS, _MOST_PACKAGES = 256, 256
 
 
 def package_versions(root: Path, paths: Iterable[str]) -> dict[str, str]:
@@ -26,23 +25,34 @@ def package_versions(root: Path, paths: Iterable[str]) -> dict[str, str]:
         root: folder that is ``/`` for the unit.
         paths: absolute, as the unit sees them.
     """
-    used: dict[str, set[str]] = {}
-    for path in paths:
-        if found := _PACKAGE.match(path):
-            used.setdefault(found[1], set()).add(_plain(found[2]))
     versions: dict[str, str] = {}
-    for folder, names in sorted(used.items())[:_MOST_FOLDERS]:
-        try:
-            entries = sorted(os.listdir(root / folder.lstrip("/")))
-        except OSError:
-            continue
-        infos = [found for entry in entries if (found := _INFO.match(entry))]
+    for folder, names in _package_folders(root, paths).items():
+        infos = _distributions(root, folder)
         named = {_plain(found[1]): found for found in infos}
-        used_infos = [named[name] for name in sorted(names & named.keys())]
-        used_infos += _by_content(root / folder.lstrip("/"), infos, names - named.keys())
-        for found in used_infos[:_MOST_PACKAGES]:
+        used = [named[name] for name in sorted(names & named.keys())]
+        used += _by_content(root / folder.lstrip("/"), infos, names - named.keys())
+        for found in used[:_MOST_PACKAGES]:
             versions[found[1].lower().replace("_", "-")] = found[2]
     return versions
+
+
+def _package_folders(root: Path, paths: Iterable[str]) -> dict[str, set[str]]:
+    """Folder that distributions are installed in -> names in it that lead to one of `paths`."""
+    below: dict[str, set[str]] = {}
+    for path in paths:
+        words = path.strip("/").split("/")
+        for number in range(1, len(words)):
+            below.setdefault("/" + "/".join(words[:number]), set()).add(_plain(words[number]))
+    folders = sorted(below, key=lambda folder: (folder.count("/"), folder))[:_MOST_FOLDERS]
+    return {folder: below[folder] for folder in folders if _distributions(root, folder)}
+
+
+def _distributions(root: Path, folder: str) -> list[re.Match[str]]:
+    try:
+        entries = sorted(os.listdir(root / folder.lstrip("/")))
+    except OSError:
+        return []
+    return [found for entry in entries if (found := _INFO.match(entry))]
 
 
 def _by_content(folder: Path, infos: list[re.Match[str]], names: set[str]) -> list[re.Match[str]]:

@@ -143,15 +143,15 @@ def test_the_page_cache_is_what_was_asked_for(runtime: Runtime, tmp_path: Path) 
 
 
 def test_versions_are_those_of_the_packages_that_are_mapped(tmp_path: Path) -> None:
-    packages = tmp_path / "venv" / "lib" / "site-packages"
+    packages = tmp_path / "venv" / "lib" / "packages"
     for name in ("torch-2.11.0+cu130", "Not_Used-1.0", "serving_cpu-0.24.0", "uv_loop-3"):
         (packages / f"{name}.dist-info").mkdir(parents=True)
     (packages / "serving_cpu-0.24.0.dist-info" / "top_level.txt").write_text("serving\nextra\n")
     paths = [
-        "/venv/lib/site-packages/torch/lib/libtorch.so",
-        "/venv/lib/site-packages/serving/_C.abi3.so",
-        "/venv/lib/site-packages/uv_loop.cpython-312.so",
-        "/gone/site-packages/torch/x.so",
+        "/venv/lib/packages/torch/lib/libtorch.so",
+        "/venv/lib/packages/serving/_C.abi3.so",
+        "/venv/lib/packages/uv_loop.cpython-312.so",
+        "/gone/packages/torch/x.so",
         "/usr/lib/libc.so.6",
     ]
     assert package_versions(tmp_path, paths) == {
