@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class Image:
     cold_start_seconds: float | None = None
     cold_start: Mapping[str, Any] | None = None
     """Its phases, see `coldsnap_runtime.cold_start`."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by kind, as the capture counted them."""
 
 
 def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Policy) -> Image:
@@ -117,6 +119,7 @@ def _image(token: str, done: Materialised) -> Image:
         answers=_answers(done.artifact.descriptor),
         cold_start_seconds=_cold_start(done.artifact.descriptor),
         cold_start=_cold_phases(done.artifact.descriptor),
+        sizes=(done.artifact.descriptor.get("extensions") or {}).get("sizes") or {},
     )
 
 

@@ -73,6 +73,7 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
         "answers": list(image.answers),
         "cold_start_seconds": image.cold_start_seconds,
         "cold_start": image.cold_start,
+        "sizes": dict(image.sizes),
     }
     return {
         **started(record, timing),

@@ -48,6 +48,7 @@ class Restore(Step[RestoreSpec]):
         "expected": "recorded answers, for core.accept",
         "cold_start_seconds": "cold start to the first token at capture, if it was measured",
         "cold_start": "its phases: seconds, phases[name, start, seconds, depth]",
+        "sizes": "bytes by kind, as the capture counted them",
         "timing": "spans",
     }
 
@@ -190,6 +191,7 @@ def _outputs(
         "artifact": manifest,
         "expected": recorded.get("answers") or [],
         "cold_start_seconds": recorded.get("cold_start_seconds"),
+        "sizes": recorded.get("sizes") or {},
         "cold_start": recorded.get("cold_start") or (recorded.get("notes") or {}).get("cold-start"),
         "timing": timing,
     }
