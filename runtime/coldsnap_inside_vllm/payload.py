@@ -81,13 +81,13 @@ def load(pack: str, index: str, allocations: Sequence[Region], device: int) -> M
         RuntimeError: the pack is of another layout.
     """
     with open_pack(pack, index) as reader:
-        places = _places(reader.index.extents, allocations, reader.index.attributes.get("layout"))
+        places = places_of(reader.index.extents, allocations, reader.index.attributes.get("layout"))
         with _library() as library, Session(library, Place.CUDA, device=device) as session:
             report = hydrate_pack(session, reader, places)
     return Moved(report.bytes, round(report.seconds, 4), len(places))
 
 
-def _places(
+def places_of(
     extents: Sequence[Extent], allocations: Sequence[Region], layout: str | None
 ) -> dict[str, int]:
     """Extent -> address. The extents must fill the allocations to the byte."""
@@ -109,11 +109,17 @@ def _places(
     return places
 
 
-@contextlib.contextmanager
-def _library() -> Iterator[Library]:
+def opened_library() -> Library:
+    """Raises NoLibraryError."""
     library = load_library()
     if library is None:
         raise NoLibraryError(f"libcoldsnap_hydrate cannot be used by process {os.getpid()}")
+    return library
+
+
+@contextlib.contextmanager
+def _library() -> Iterator[Library]:
+    library = opened_library()
     try:
         yield library
     finally:

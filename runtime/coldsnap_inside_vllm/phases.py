@@ -22,8 +22,22 @@ def folder() -> str:
 
 
 def now() -> float:
-    """Seconds of CLOCK_BOOTTIME, the clock of the controller."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds of the host's CLOCK_BOOTTIME, the clock of the controller.
+
+    A restored process has a clock that stood still while it was an image: CRIU gives it a time
+    namespace.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - clock_offset()
+
+
+def clock_offset(path: str = "/proc/self/timens_offsets") -> float:
+    """Seconds that the own CLOCK_BOOTTIME is ahead of the host's."""
+    try:
+        with open(path, encoding="ascii") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return 0.0
+    return sum(int(row[1]) + int(row[2]) / 1e9 for row in rows if row[:1] == ["boottime"])
 
 
 @contextlib.contextmanager

@@ -36,6 +36,8 @@ class PlannedWorker(_Worker):  # type: ignore[misc]  # vLLM has no types here
         size = 0
         if plan is not None:
             size, reason = planned_kv(plan, here)
+        if size and getattr(self.model_runner, "supports_mm_inputs", False):
+            size, reason = 0, "profiling of a multimodal model makes its encoder cache"
         with phase("profile") as attributes:
             if size:
                 self._without_profiling()

@@ -17,6 +17,8 @@ def is_template() -> bool:
 def register() -> None:
     """Offer the load format ``coldsnap``; may be called more than once."""
     if is_template():
+        from coldsnap_inside_vllm.forking import use_forks  # noqa: PLC0415
         from coldsnap_inside_vllm.payload_loader import register_loader  # noqa: PLC0415
 
         register_loader()
+        use_forks()

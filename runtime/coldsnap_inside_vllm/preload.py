@@ -47,7 +47,6 @@ _CUDA_MODULES = (
     "vllm.v1.worker.gpu_model_runner",
     "vllm.v1.attention.backends.flash_attn",
     "vllm.model_executor.warmup.kernel_warmup",
-    "vllm.device_allocator.cumem",
     "vllm.distributed.device_communicators.cuda_communicator",
 )
 _MOST = 1 << 20

@@ -19,8 +19,10 @@ from coldsnap_runtime.captured_files import arranged
 from coldsnap_runtime.cold_start import cold_start, note_cold_start
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
 from coldsnap_runtime.installation import Installation
+from coldsnap_runtime.model_files import record_model
 from coldsnap_runtime.request_fields import calls_of, known_fields
 from coldsnap_runtime.store_verbs import drop_published
+from coldsnap_runtime.template_files import is_template
 from coldsnap_runtime.timing import Timing, boottime
 from coldsnap_runtime.unit_calls import require_state, serve_again, wait_ready
 from coldsnap_runtime.unit_checkpoint import checkpoint as dump
@@ -36,8 +38,14 @@ from coldsnap_runtime.unit_lifecycle import (
     undo,
 )
 from coldsnap_runtime.unit_record import UnitStore
-from coldsnap_runtime.unit_requests import CheckpointRequest, GenerationRequest, LaunchRequest
+from coldsnap_runtime.unit_requests import (
+    CheckpointRequest,
+    GenerationRequest,
+    LaunchRequest,
+    LaunchSpec,
+)
 from coldsnap_runtime.unit_stop import stop as end
+from coldsnap_runtime.unit_template import park
 
 if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
@@ -65,6 +73,8 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
         record = start(request, context, installation_of(value, context), timing)
         try:
             note_start(context, record, "launch", begin)
+            if is_template(record):
+                park(record, context, installation_of(value, context), timing)
             record = wait_ready(context, store, record, ready, timing)
             note_cold_start(store.paths(record.unit, record.generation), timing)
             if value.get("expose"):
@@ -107,6 +117,7 @@ def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:
         **result,
         "capture_id": request.capture_id,
         "cold_start": cold_start(store.paths(record.unit, record.generation)),
+        "model_files": record_model(record.model, LaunchSpec.from_json(record.launch)),
         "timing": timing.to_json(),
     }
 

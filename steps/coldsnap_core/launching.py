@@ -55,6 +55,9 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
             "runtime": unit.runtime,
             "image": unit.image,
             "io_uring": "deny",
+            # Only where it is asked for: the identity of other launches stays what it was.
+            **({"memory_guard": True} if unit.memory_guard else {}),
+            **({"template": True} if launch.template else {}),
         },
         "ready": asdict(engine.ready(unit)),
     }

@@ -57,8 +57,8 @@ def template_environment(model: Model, caches: str) -> dict[str, str]:
         "COLDSNAP_MODEL": model.path,
         "CUDA_CACHE_PATH": f"{caches}/cuda",
         "FLASHINFER_WORKSPACE_BASE": f"{caches}/flashinfer",
-        # Its processes are forks of the template, which has the modules and no CUDA context.
-        "VLLM_WORKER_MULTIPROC_METHOD": "fork",
+        # The engine's processes; `spawn` in the unit's env: makes them load everything anew.
+        "COLDSNAP_PROCESSES": "fork",
     }
 
 

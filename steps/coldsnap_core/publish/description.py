@@ -18,6 +18,14 @@ from coldsnap_core.drivers import driver_of
 from coldsnap_core.launching import launch_body, model_of, unit_of
 from coldsnap_core.publish.spec import PublishSpec
 
+_NOTES = {
+    "cuda": "cuda",
+    "cold-start": "cold_start",
+    "model-files": "model_files",
+    "process-image": "process_image",
+    "template": "template",
+}
+"""Note of the descriptor -> field of what core.checkpoint told."""
 _UNIT_EXTENSIONS = ("network", "ports", "shm", "caches", "runtime", "inside", "cwd", "io_uring")
 
 
@@ -54,7 +62,8 @@ def _driver(capture: Mapping[str, Any], ctx: StepContext) -> str:
     Raises:
         ColdSnapError: ``publish.driver-differs``.
     """
-    captured = str((capture.get("cuda") or {}).get("snapshot_driver") or "criu")
+    state = capture.get("cuda") or capture.get("template") or {}
+    captured = str(state.get("snapshot_driver") or "criu")
     wanted = driver_of(ctx)
     if captured != wanted:
         raise ColdSnapError(
@@ -114,7 +123,7 @@ def _compatibility(
     spec: PublishSpec, capture: Mapping[str, Any], ctx: StepContext
 ) -> dict[str, Any]:
     identity = _identity(spec)
-    cuda = capture.get("cuda") or {}
+    cuda = capture.get("cuda") or (capture.get("template") or {}).get("cuda") or {}
     unit: dict[str, Any] = {
         "unit": unit_of(ctx).id,
         "architecture": str(identity.get("architecture") or ""),
@@ -161,8 +170,6 @@ def _extensions(spec: PublishSpec, capture: Mapping[str, Any]) -> dict[str, Any]
         "processes": capture.get("processes") or [],
         "mapped_files": capture.get("mapped_files") or [],
         "notes": {
-            name: dict(capture[field])
-            for name, field in (("cuda", "cuda"), ("cold-start", "cold_start"))
-            if capture.get(field)
+            name: dict(capture[field]) for name, field in _NOTES.items() if capture.get(field)
         },
     }
