@@ -171,7 +171,7 @@ class _Reader:
 
 def _file(size: int, name: bytes) -> IndexFile:
     text = name.rstrip(b"\0").decode("ascii", "replace")
-    if not _PAGES_NAME.fullmatch(text) or size > _TOP:
+    if not _PAGES_NAME.fullmatch(text) or size > _TOP or size % _PAGE:
         raise ValueError(f"a file {text!r} of {size} bytes")
     return IndexFile(text, size)
 

@@ -97,11 +97,20 @@ def _read_one(name: str, data: bytes, at: int, message: Any) -> int:
     if start + size > len(data):
         raise damaged(name, "it ends within a message")
     _parse(name, data[start : start + size], message)
-    before = message.ByteSize()
-    message.DiscardUnknownFields()
-    if message.ByteSize() != before:
+    if _has_unknown_fields(message):
         raise unsupported(f"{name} has fields that this version does not know")
     return int(start + size)
+
+
+def _has_unknown_fields(message: Any) -> bool:
+    if len(image_messages().unknown_fields(message)):
+        return True
+    for row, value in message.ListFields():
+        if row.message_type is not None:
+            parts = (value,) if hasattr(value, "DESCRIPTOR") else value
+            if any(map(_has_unknown_fields, parts)):
+                return True
+    return False
 
 
 def _parse(name: str, body: bytes, message: Any) -> None:

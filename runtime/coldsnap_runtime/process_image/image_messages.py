@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,8 @@ class ImageMessages:
     pagemap_entry: Any
     file: Any
     decode_error: type[Exception]
+    unknown_fields: Any
+    """Of a message: a sized set of the fields that its class does not know."""
     magic: Mapping[str, int]
 
 
@@ -40,6 +43,7 @@ def image_messages() -> ImageMessages:
             for name in ("inventory", "pstree", "core", "mm", "vma", "pagemap", "fdinfo")
         }
         magic = importlib.import_module("pycriu.images.magic").by_name
+        unknown_fields = importlib.import_module("google.protobuf.unknown_fields").UnknownFieldSet
         decode_error = importlib.import_module("google.protobuf.message").DecodeError
     except (ImportError, TypeError, AttributeError) as error:
         raise ColdSnapError(
@@ -58,5 +62,11 @@ def image_messages() -> ImageMessages:
         pagemap_entry=modules["pagemap"].pagemap_entry,
         file=modules["fdinfo"].file_entry,
         decode_error=decode_error,
+        unknown_fields=unknown_fields,
         magic=magic,
     )
+
+
+def text_of(value: str | bytes) -> str:
+    """A string of a message. Names of files need not be UTF-8; protobuf gives bytes then."""
+    return os.fsdecode(value)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from coldsnap_runtime.process_image.image_errors import damaged, unsupported
 from coldsnap_runtime.process_image.image_file import read_messages
-from coldsnap_runtime.process_image.image_messages import image_messages
+from coldsnap_runtime.process_image.image_messages import image_messages, text_of
 from coldsnap_runtime.process_image.memory_areas import FILE_PRIVATE, MAP_ANONYMOUS, REGULAR
 from coldsnap_runtime.process_image.process_image import ProcessImage
 from coldsnap_runtime.process_image.rewrite_plan import Piece, ProcessPlan
@@ -40,7 +40,7 @@ def mapped_files(image: ProcessImage, plans: list[ProcessPlan]) -> MappedFiles:
     """
     files = read_messages(image.folder, "files.img", "FILES", image_messages().file)
     for entry in files:
-        if entry.HasField("reg") and entry.reg.name.startswith(f"{INSIDE_IMAGE}/"):
+        if entry.HasField("reg") and text_of(entry.reg.name).startswith(f"{INSIDE_IMAGE}/"):
             raise unsupported("its memory is mapped from an older image (restored by mmap)")
     first = max(entry.id for entry in files) + 1
     if first + len(plans) >= _TOP_ID:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from coldsnap_runtime.process_image.image_errors import damaged, unsupported
 from coldsnap_runtime.process_image.image_file import read_messages, read_one_message
-from coldsnap_runtime.process_image.image_messages import image_messages
+from coldsnap_runtime.process_image.image_messages import image_messages, text_of
 from coldsnap_runtime.process_image.memory_areas import PAGE, Area, Range, read_areas
 from coldsnap_runtime.process_image.page_map import PageMap, Run, read_page_map, runs_by_area
 
@@ -109,7 +109,7 @@ def _process(folder: Path, item: Any, core: Any) -> Process:
     return Process(
         pid=item.pid,
         parent=item.ppid,
-        name=core.tc.comm[:64],
+        name=text_of(core.tc.comm)[:64],
         mm=mm,
         areas=areas,
         guards=guards,

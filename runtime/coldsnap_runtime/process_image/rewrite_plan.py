@@ -30,6 +30,7 @@ from coldsnap_runtime.process_image.shared_pages import shared_areas
 _SMALLEST_MAPPING: Final = 128 << 10
 _WORTH_PART: Final = 4
 """What stays of a process is copied; if that is more than three in four bytes, all of it stays."""
+_WIDE_HOLE: Final = 64 << 20
 _MOST_AREAS: Final = 30_000
 """Of one process, with the pieces that mapping makes: the kernel's usual limit is 65,530."""
 
@@ -121,9 +122,22 @@ def _movable(process: Process, shared: frozenset[tuple[int, int]]) -> tuple[Piec
 
 def _of_area(process: Process, area: Area, runs: list[Run]) -> Iterator[Piece]:
     for span in movable_ranges(process, area):
-        piece = Piece(span, area, tuple(within(runs, span)))
-        if worth_moving(piece.bytes):
-            yield piece
+        inside = within(runs, span)
+        if worth_moving(sum(run.bytes for run in inside)):
+            yield from _without_wide_holes(span, area, inside)
+
+
+def _without_wide_holes(span: Range, area: Area, runs: list[Run]) -> Iterator[Piece]:
+    """Memory that is only reserved, by the gigabyte, need not be looked at for zeros."""
+    start, first = span.start, 0
+    for number, run in enumerate(runs):
+        if run.start - start > _WIDE_HOLE and number == first:
+            start = run.start
+        follower = runs[number + 1].start if number + 1 < len(runs) else span.end
+        if follower - run.end > _WIDE_HOLE or number + 1 == len(runs):
+            end = run.end if follower - run.end > _WIDE_HOLE else follower
+            yield Piece(Range(start, end), area, tuple(runs[first : number + 1]))
+            start, first = follower, number + 1
 
 
 def _mappings(process: Process, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coldsnap_runtime.process_image.image_file import read_messages
-from coldsnap_runtime.process_image.image_messages import image_messages
+from coldsnap_runtime.process_image.image_messages import image_messages, text_of
 from coldsnap_runtime.process_image.memory_areas import (
     ANON_PRIVATE,
     ANON_SHARED,
@@ -92,4 +92,4 @@ def _row(process: Process, kind: str, name: str, start: int, size: int) -> dict[
 
 def _names(images: Path) -> dict[int, str]:
     files = read_messages(images, "files.img", "FILES", image_messages().file)
-    return {entry.id: entry.reg.name[:4096] for entry in files if entry.HasField("reg")}
+    return {entry.id: text_of(entry.reg.name)[:4096] for entry in files if entry.HasField("reg")}

@@ -1,0 +1,54 @@
+"""Images made in memory by pycriu's own classes, and the real coldsnap-fill."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.store.criu import find_criu
+
+NATIVE = Path(__file__).parents[3] / "native"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pycriu() -> None:
+    """pycriu as it goes into a runtime pack."""
+    try:
+        folder = find_criu().python
+    except ColdSnapError as error:
+        pytest.skip(f"no CRIU here: {error}")
+    if folder is None:
+        pytest.skip("this CRIU came without pycriu")
+    sys.path.insert(0, str(folder))
+
+
+@pytest.fixture(scope="session")
+def fill_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cmake") is None or shutil.which("cc") is None:
+        pytest.skip("needs cmake and a C compiler to build coldsnap-fill")
+    folder = tmp_path_factory.mktemp("native")
+    for command in (
+        ["cmake", "-S", str(NATIVE), "-B", str(folder)],
+        ["cmake", "--build", str(folder), "--parallel", "2", "--target", "coldsnap-fill"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "coldsnap-fill"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """In memory where there is room: a hundred small images are synced a hundred times."""
+    shm = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="coldsnap-images-", dir=shm if shm.is_dir() else None))
+    yield folder
+    shutil.rmtree(folder)
