@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 INDEX = "fill.index"
 MAGIC = b"CSFILL01"
 _HEAD = struct.Struct("<8s8IQ")
-_FILE_BYTES = 72
+_FILE = struct.Struct("<Q64s")
 _PROCESS = struct.Struct("<II")
 _MOST_PROCESSES = 65536
 _MOST_FILES = 4096
 _MOST_OUTPUT = 1 << 20
-_GRACE_SECONDS = 5.0
-"""Beyond the deadline that the program itself keeps."""
+_SHARE = 0.9
+"""Of the time there is, after which the program shall give up by itself."""
 _LOW_PRIORITY = 10
 _MOST_THREADS = 16
 _MIB = 1 << 20
@@ -54,6 +54,8 @@ class IndexHead:
     """Numbers inside the unit."""
     runs: int
     bytes: int
+    files: tuple[tuple[str, int], ...] = ()
+    """(name, bytes) of the page files that are read."""
 
 
 def read_head(index: Path) -> IndexHead:
@@ -62,14 +64,39 @@ def read_head(index: Path) -> IndexHead:
         with open(index, "rb") as file:
             magic, files, count, _areas, runs, *_, total = _HEAD.unpack(file.read(_HEAD.size))
             is_ours = magic == MAGIC and count <= _MOST_PROCESSES and files <= _MOST_FILES
-            file.seek(_FILE_BYTES * files, os.SEEK_CUR)
+            names = file.read(_FILE.size * files) if is_ours else b""
             data = file.read(_PROCESS.size * count) if is_ours else b""
         processes = tuple(pid for pid, _ in _PROCESS.iter_unpack(data))
+        table = tuple(_named(*item) for item in _FILE.iter_unpack(names))
     except (OSError, struct.error) as error:
         raise _unreadable(index, str(error)) from None
     if not is_ours or len(processes) != count:
         raise _unreadable(index, "it is not an index of version 1, or cut")
-    return IndexHead(processes, runs, total)
+    return IndexHead(processes, runs, total, table)
+
+
+def _named(size: int, name: bytes) -> tuple[str, int]:
+    return name.rstrip(b"\0").decode("ascii", "replace"), size
+
+
+def check_sizes(head: IndexHead, images: Path) -> None:
+    """The page files that all rungs read: one that is cut or gone helps none of them.
+
+    Raises:
+        ColdSnapError: ``image.damaged``.
+    """
+    for name, size in head.files:
+        try:
+            found = (images / name).stat().st_size
+        except OSError:
+            found = -1
+        if "/" in name or found != size:
+            told = "is missing" if found < 0 else f"has {found:,} bytes, captured were {size:,}"
+            raise ColdSnapError(
+                "image.damaged",
+                f"images/{name} {told}",
+                remedy="verify the artifact: coldsnap artifact verify; then restore another one",
+            )
 
 
 def _unreadable(index: Path, reason: str) -> ColdSnapError:
@@ -107,7 +134,7 @@ class Filler:
             ColdSnapError: ``fill.*``; the targets must be ended then.
         """
         words = [*self._words("fill", index, images), *_pairs(pids)]
-        words += ["--deadline", f"{max(0.1, deadline):.3f}"]
+        words += ["--deadline", f"{max(0.1, deadline * _SHARE):.3f}"]
         words += [] if with_digests else ["--no-digests"]
         words += ["--huge"] if huge else []
         return self._run(words, deadline)
@@ -144,9 +171,9 @@ class Filler:
         try:
             if self.is_background:
                 _lower(process.pid)
-            out, err = process.communicate(timeout=deadline + _GRACE_SECONDS)
+            out, err = process.communicate(timeout=max(0.1, deadline))
         except subprocess.TimeoutExpired:
-            raise _failed(5, {}, f"it was killed after {deadline + _GRACE_SECONDS:.0f} s") from None
+            raise _failed(5, {}, f"it was killed after {deadline:.1f} s") from None
         finally:
             if process.poll() is None:  # out of time, or this verb was cancelled
                 process.kill()

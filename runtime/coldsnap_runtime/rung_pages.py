@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.host_pids import host_pids
-from coldsnap_runtime.page_filler import INDEX, Filler, rate, read_head
+from coldsnap_runtime.page_filler import INDEX, Filler, check_sizes, rate, read_head
 from coldsnap_runtime.restore_rungs import EXT, PLAIN
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class RungPages:
         end = time.monotonic() + self.deadline
         index = self.image / self.rung / INDEX
         head = read_head(index)
+        check_sizes(head, self.image / "images")
         pids = host_pids(init.pid, head.processes)
         missing = sorted(set(head.processes) - set(pids))
         if missing:
