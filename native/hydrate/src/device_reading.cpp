@@ -63,6 +63,7 @@ void DeviceReading::fill(Lane &lane, uint64_t piece) {
   const uint64_t start = number * blocks_.bytes() + in_block;
   const uint64_t length = std::min(blocks_.piece_bytes(), blocks_.bytes() - in_block);
   const Range whole{start, std::min(start + length, request_.file_bytes)};
+  if (whole.is_empty()) return;  // behind the file's end
   Range wanted{whole.end, whole.start};
   for (uint64_t i = first_extent_after(whole.start); i < request_.extent_count; i++) {
     const Range part = within(i, whole);

@@ -22,6 +22,7 @@ from typing import Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.hydrate.bench_ceilings import digest_rate, direct_write_rate, read_rate
 from coldsnap_runtime.hydrate.bench_file import BenchFile, HostMemory, make_file
+from coldsnap_runtime.hydrate.bench_variants import run_variants, stages_of
 from coldsnap_runtime.hydrate.library import Library, load_library
 from coldsnap_runtime.hydrate.region import Region
 from coldsnap_runtime.hydrate.session import Session
@@ -48,6 +49,8 @@ class BenchOptions:
     """Also with the file out of the page cache."""
     write: bool = True
     cuda_library: str | None = None
+    variants: bool = False
+    """Instead of the series: what the engine's parameters do."""
 
 
 @dataclass
@@ -89,6 +92,11 @@ def run_bench(
         file = make_file(library, folder, options.size)
         if not options.keep:
             stack.callback(file.remove)
+        if options.variants:
+            return run_variants(
+                library, file, is_cuda=options.device == "cuda", rounds=options.rounds,
+                cuda_library=options.cuda_library, story=story,
+            )  # fmt: skip
         bench = _Bench(library, options, file, stack)
         story(f"measuring, {options.rounds} rounds")
         for number in range(options.rounds):
@@ -190,12 +198,7 @@ class _Bench:
 
     def _hydrate(self, algorithm: Algorithm) -> tuple[float, dict[str, float]]:
         metrics = self._session.read(self._file.transfer(self._address, algorithm))
-        stages = {
-            name: round(getattr(metrics, f"{name}_ns") / 1e9, 4)
-            for name in ("wall", "file", "digest", "wait", "turn", "device")
-        }
-        stages["direct_share"] = round(metrics.direct_bytes / max(metrics.bytes, 1), 3)
-        return metrics.bytes / metrics.wall_ns * 1e9, stages
+        return metrics.bytes / metrics.wall_ns * 1e9, stages_of(metrics)
 
     def _read_direct(self) -> float:
         metrics = self._direct.read(self._file.transfer(0, Algorithm.UNVERIFIED))
@@ -247,12 +250,13 @@ def main() -> int:
     for name in ("--threads", "--slots", "--slot-bytes"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
-    for name in ("--keep", "--no-cold", "--no-write"):
+    for name in ("--keep", "--no-cold", "--no-write", "--variants"):
         parser.add_argument(name, action="store_true")
     given = parser.parse_args()
     options = BenchOptions(
         given.size, given.dir, given.device, max(1, given.rounds), given.threads, given.slots,
         given.slot_bytes, given.keep, not given.no_cold, not given.no_write, given.cuda_library,
+        given.variants,
     )  # fmt: skip
     try:
         library = load_library(given.library)
