@@ -47,6 +47,9 @@ class Launch:
     inside: tuple[str, ...] = ()
     """Packages of the runtime pack put on the engine's PYTHONPATH."""
     caches: tuple[str, ...] = ()
+    graphs: str = ""
+    """What becomes of CUDA graphs: ``preserve-exec``, ``recreate-from-plan`` or ``disabled``; empty
+    for an engine that has none. For the artifact's descriptor."""
     template: bool = False
     """The command parks before its engine starts, and that is what is captured (driver n580):
     it is `coldsnap_inside_template` or keeps to what that does."""

@@ -13,6 +13,10 @@ import os
 import time
 from typing import Any, Protocol
 
+from coldsnap_inside_vllm.graphs import RECREATE, policy
+from coldsnap_inside_vllm.spans import Spans
+from coldsnap_inside_vllm.trimming import trim_process
+
 _DISCARD = 2
 """vLLM's sleep level that keeps nothing."""
 _RECORD = "device-memory.json"
@@ -40,16 +44,27 @@ def memory_of(engine: Any) -> EngineMemory:
 class HostMemory:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
+        self._gave_back = False
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
         del request
         await self._engine.reset_prefix_cache()
         released = await self._engine.collective_rpc("coldsnap_release")
+        self._gave_back = True
         return {"kv_bytes": sum(item["kv_bytes"] for item in released)}
 
     async def take_back(self, request: dict[str, Any]) -> dict[str, Any]:
-        del request
-        return {}
+        """The weights never left; who demands recovery gets them read again."""
+        if not self._gave_back:
+            return {}
+        spans = Spans()
+        provider = "image"
+        if request.get("provider") == "recovery":
+            with spans.span("payload") as attributes:
+                await self._engine.collective_rpc("reload_weights")
+                provider = attributes["provider"] = "recovery"
+        self._gave_back = False
+        return {"provider": provider, "spans": spans.found}
 
 
 class CudaMemory:
@@ -59,6 +74,7 @@ class CudaMemory:
         self._engine = engine
         self._lacks_memory = False
         self._lacks_weights = False
+        self._lacks_graphs = False
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
         """``level`` 2 discards the weights, 1 keeps them in host memory.
@@ -69,11 +85,14 @@ class CudaMemory:
         if not self._engine.model_config.enable_sleep_mode:
             raise RuntimeError("vLLM was started without --enable-sleep-mode")
         level = int(request.get("level", _DISCARD))
+        spans = Spans()
         before = await self._usage()
-        exported = await self._export(request) if level == _DISCARD else {}
+        with spans.span("export"):
+            exported = await self._export(request) if level == _DISCARD else {}
         self._lacks_memory = True
         self._lacks_weights = self._lacks_weights or level != 1
-        await self._engine.sleep(level=level)
+        with spans.span("sleep"):
+            await self._engine.sleep(level=level)
         if not await self._engine.is_sleeping():
             raise RuntimeError("vLLM was told to sleep and says that it does not")
         after = await self._usage()
@@ -83,22 +102,42 @@ class CudaMemory:
             raise RuntimeError(f"sleep freed {freed} of {before['pooled']} bytes on the device")
         needs = {"bytes": before["pooled"], "weights": before["weights"], "kv": before["kv"]}
         _record(str(request.get("dir", "")), needs)
-        return {"device_bytes": freed, "kv_bytes": before["kv"], **exported}
+        if level == _DISCARD:
+            with spans.span("trim") as attributes:
+                attributes.update(await self._trim())
+        answer = {"device_bytes": freed, "kv_bytes": before["kv"], "graphs": policy()}
+        return {**answer, **exported, "spans": spans.found}
 
     async def take_back(self, request: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {}
+        spans = Spans()
+        provider = str(request.get("provider", "auto"))
+        source = _source(request) if self._lacks_weights and provider != "recovery" else None
         if self._lacks_memory:
-            begin = time.monotonic()
-            await self._engine.wake_up()
-            self._lacks_memory = False
-            await self._engine.collective_rpc("coldsnap_clear_kv")
-            answer["wake_seconds"] = round(time.monotonic() - begin, 4)
+            await self._wake(source, spans)
         if self._lacks_weights:
-            begin = time.monotonic()
-            answer |= await self._load(request)
+            answer |= await self._weights(source, provider, spans)
             self._lacks_weights = False
-            answer["weights_seconds"] = round(time.monotonic() - begin, 4)
-        return answer
+        if self._lacks_graphs:
+            with spans.span("graphs") as attributes:
+                (taken, *_) = await self._engine.collective_rpc("coldsnap_recreate_graphs")
+                attributes.update(policy=RECREATE, device_bytes=taken)
+            self._lacks_graphs = False
+        return answer | {"spans": spans.found} if spans.found else answer
+
+    async def _wake(self, source: tuple[str, str] | None, spans: Spans) -> None:
+        """Map all memory again; hydration begins as soon as that of the weights is there."""
+        call = self._engine.collective_rpc
+        if source is not None:
+            await call("coldsnap_begin_load", args=source)
+        with spans.span("wake"):
+            await self._engine.wake_up(tags=["weights"])
+        if source is not None:
+            await call("coldsnap_weights_are_mapped")
+        with spans.span("kv-remap"):
+            await self._engine.wake_up(tags=["kv_cache"])
+            self._lacks_memory = False
+            await call("coldsnap_clear_kv")
 
     async def _usage(self) -> dict[str, int]:
         found = await self._engine.collective_rpc("coldsnap_device_memory")
@@ -117,31 +156,55 @@ class CudaMemory:
             **({"payload_reason": written["reason"]} if "reason" in written else {}),
         }
 
-    async def _load(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _trim(self) -> dict[str, Any]:
+        """Graphs by policy, then everything that the dump need not carry."""
+        again = policy() == RECREATE
+        self._lacks_graphs = self._lacks_graphs or again
+        found = await self._engine.collective_rpc("coldsnap_trim", args=(policy(),))
+        told = {key: sum(item[key] for item in found) for key in found[0]}
+        own = trim_process()
+        return told | {"api_host_bytes": own["host_bytes"]}
+
+    async def _weights(
+        self, source: tuple[str, str] | None, provider: str, spans: Spans
+    ) -> dict[str, Any]:
         """Weights by the provider that is asked for and works: native, else recovery.
 
         Raises:
             RuntimeError: the native one was demanded and does not work.
         """
-        provider = str(request.get("provider", "auto"))
-        reason = "it was asked for"
+        why = {"error": "it was asked for", "code": "provider.asked"}
         if provider != "recovery":
-            loaded = await self._load_native(request)
+            loaded = await self._native(source, spans)
             if "error" not in loaded:
                 return {"provider": "native", **loaded}
-            reason = str(loaded["error"])
+            why = loaded
             if provider == "native":
-                raise RuntimeError(reason)
-        await self._engine.collective_rpc("reload_weights")
-        return {"provider": "recovery", "provider_reason": reason}
+                raise RuntimeError(f"{why['code']}: {why['error']}")
+        with spans.span("payload") as attributes:
+            await self._engine.collective_rpc("reload_weights")
+            attributes.update(provider="recovery", reason=str(why["error"])[:200])
+        return {
+            "provider": "recovery",
+            "provider_reason": str(why["error"]),
+            "provider_code": str(why.get("code") or "payload.not-loaded"),
+        }
 
-    async def _load_native(self, request: dict[str, Any]) -> dict[str, Any]:
-        pack, index = str(request.get("payload", "")), str(request.get("index", ""))
-        if not (_is_there(pack) and _is_there(index)):
-            return {"error": "there is no payload pack"}
-        results = await self._engine.collective_rpc("coldsnap_load", args=(pack, index))
+    async def _native(self, source: tuple[str, str] | None, spans: Spans) -> dict[str, Any]:
+        if source is None:
+            return {"error": "there is no payload pack", "code": "payload.none"}
+        results = await self._engine.collective_rpc("coldsnap_end_load", args=source)
+        for item in results[0].pop("spans", ()):
+            named = {"provider": "native"} if item["name"] == "payload" else {}
+            spans.found.append({**item, "attributes": item["attributes"] | named})
         errors = [item for item in results if "error" in item]
         return errors[0] if errors else dict(results[0])
+
+
+def _source(request: dict[str, Any]) -> tuple[str, str] | None:
+    """Paths of a payload pack and of its index, if both are there."""
+    pack, index = str(request.get("payload", "")), str(request.get("index", ""))
+    return (pack, index) if _is_there(pack) and _is_there(index) else None
 
 
 def _is_there(path: str) -> bool:

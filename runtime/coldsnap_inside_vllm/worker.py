@@ -21,6 +21,7 @@ class ColdSnapWorker:
     """Called through ``collective_rpc`` while no request runs."""
 
     model_runner: Any
+    coldsnap_loading: Any = None
 
     def coldsnap_release(self) -> dict[str, int]:
         """Drop the pages of the KV cache and of freed memory; the addresses stay mapped.
@@ -73,21 +74,50 @@ class ColdSnapWorker:
             return {"bytes": 0, "reason": str(error)}
         return {"bytes": moved.bytes, "extents": moved.extents}
 
-    def coldsnap_load(self, pack: str, index: str) -> dict[str, Any]:
-        """Fill the weights' memory out of a payload pack.
-
-        Answers ``{"bytes", "seconds"}``, or ``{"error"}`` where the payload is of no use.
-        """
+    def coldsnap_begin_load(self, pack: str, index: str) -> None:
+        """Open a payload pack in a thread; bytes move once the weights' memory is mapped."""
         import torch  # noqa: PLC0415
 
-        from coldsnap.artifact.errors import ColdSnapError  # noqa: PLC0415
-        from coldsnap_inside_vllm import payload  # noqa: PLC0415
+        from coldsnap_inside_vllm.loading import Loading  # noqa: PLC0415
 
-        try:
-            moved = payload.load(pack, index, _weights(), torch.cuda.current_device())
-        except (ColdSnapError, RuntimeError) as error:
-            return {"error": str(error)}
-        return {"bytes": moved.bytes, "seconds": moved.seconds}
+        if self.coldsnap_loading is not None:  # of a call that failed half-way
+            self.coldsnap_loading.give_up()
+        self.coldsnap_loading = Loading(pack, index, torch.cuda.current_device())
+        self.coldsnap_loading.start()
+
+    def coldsnap_weights_are_mapped(self) -> None:
+        if self.coldsnap_loading is not None:
+            self.coldsnap_loading.memory_is_mapped(_weights())
+
+    def coldsnap_end_load(self, pack: str, index: str) -> dict[str, Any]:
+        """Wait until the weights are there; begins by itself where nobody did.
+
+        Answers ``{"bytes", "seconds", "spans"}``, or ``{"error", "code"}`` where the payload is
+        of no use.
+        """
+        if self.coldsnap_loading is None:
+            self.coldsnap_begin_load(pack, index)
+            self.coldsnap_weights_are_mapped()
+        loading, self.coldsnap_loading = self.coldsnap_loading, None
+        return dict(loading.result())
+
+    def coldsnap_trim(self, policy: str) -> dict[str, int]:
+        """Before a dump, asleep: give back what need not be in it; graphs by `policy`."""
+        import torch  # noqa: PLC0415
+
+        from coldsnap_inside_vllm import graphs, trimming  # noqa: PLC0415
+
+        dropped = graphs.drop(self.model_runner) if policy == graphs.RECREATE else 0
+        kept = policy == graphs.PRESERVE
+        sleeping = {region.address for _tag, region in _pool()}
+        told = trimming.trim_device(torch, sleeping, graphs_hold_workspaces=kept)
+        return {**told, **trimming.trim_process(), "graphs_dropped": dropped}
+
+    def coldsnap_recreate_graphs(self) -> int:
+        """Capture the graphs that `coldsnap_trim` dropped; the bytes that they take."""
+        from coldsnap_inside_vllm import graphs  # noqa: PLC0415
+
+        return graphs.recreate(self)
 
     def coldsnap_clear_kv(self) -> None:
         """KV reads as zero: what the device had there before is nobody's business."""

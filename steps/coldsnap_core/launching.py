@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from coldsnap.artifact.canonical import digest
-from coldsnap.sdk import ColdSnapError, Engine, Model, StepContext, Unit
+from coldsnap.sdk import ColdSnapError, Engine, Launch, Model, StepContext, Unit
 from coldsnap_core.drivers import driver_of
 from coldsnap_core.target import host_of, place
 
@@ -34,11 +34,16 @@ def model_of(ctx: StepContext) -> Model:
     return ctx.plan.model or Model(id="")
 
 
+def launch_of(ctx: StepContext) -> Launch:
+    """What the engine says of its start on this host."""
+    host_vars = {**host_of(ctx).vars, **place(ctx), "snapshot_driver": driver_of(ctx)}
+    return engine_of(ctx).launch(unit_of(ctx), model_of(ctx), host_vars)
+
+
 def launch_body(ctx: StepContext) -> dict[str, Any]:
     """Request of ``unit.launch`` without what differs per run; JSON values only."""
     engine, unit, model = engine_of(ctx), unit_of(ctx), model_of(ctx)
-    host_vars = {**host_of(ctx).vars, **place(ctx), "snapshot_driver": driver_of(ctx)}
-    launch = engine.launch(unit, model, host_vars)
+    launch = launch_of(ctx)
     return {
         "engine": engine.name,
         "model": model.model_dump(),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coldsnap.sdk import Acceptance, ColdSnapError, HttpCall, Launch, Model, Unit
+from coldsnap_vllm.graphs import graph_options, graph_policy
 from coldsnap_vllm.template import DRIVER, OPTIONS, parked, template_environment
 
 CONTROL_PORT = 8901
@@ -65,7 +66,7 @@ class VllmEngine:
 
         Raises:
             ColdSnapError: ``vllm.no-interpreter``, ``vllm.option-owned``,
-                ``vllm.environment-unfit``.
+                ``vllm.environment-unfit``, ``vllm.graph-policy``.
         """
         command = unit.command or _default_command(unit, model, host_vars)
         driver = str(host_vars.get("snapshot_driver") or "")
@@ -84,6 +85,7 @@ class VllmEngine:
         if on_gpu:
             _lint_environment(unit)
         sleep = ("--enable-sleep-mode",) if on_gpu and "--enable-sleep-mode" not in command else ()
+        graphs = graph_policy(unit, command) if driver in _CUDA_DRIVERS else ""
         launch = Launch(
             argv=(
                 *command,
@@ -91,10 +93,12 @@ class VllmEngine:
                 *("--middleware", "coldsnap_inside_vllm.middleware.ColdSnapGate"),
                 *("--worker-extension-cls", "coldsnap_inside_vllm.worker.ColdSnapWorker"),
                 *sleep,
+                *graph_options(graphs, command),
             ),
             env=_ENVIRONMENT | (_GPU_ENVIRONMENT if on_gpu else {}),
             inside=("coldsnap_inside_vllm",),
             caches=(CACHES,),
+            graphs=graphs,
         )
         if driver != DRIVER:
             return launch
@@ -139,7 +143,7 @@ def _lint_environment(unit: Unit) -> None:
 
 
 def _take_back() -> HttpCall:
-    body = {"payload": "{payload}", "index": "{index}"}
+    body = {"payload": "{payload}", "index": "{index}", "provider": "{provider}"}
     return _control("/resume", body, timeout=600.0)
 
 

@@ -15,7 +15,7 @@ from coldsnap.artifact.drivers import DRIVERS
 from coldsnap.sdk import ColdSnapError, StepContext
 from coldsnap_core.captures import request_sha256
 from coldsnap_core.drivers import driver_of
-from coldsnap_core.launching import launch_body, model_of, unit_of
+from coldsnap_core.launching import launch_body, launch_of, model_of, unit_of
 from coldsnap_core.publish.spec import PublishSpec
 
 _NOTES = {
@@ -51,9 +51,20 @@ def describe(spec: PublishSpec, ctx: StepContext) -> dict[str, Any]:
             "expected": str(spec.answers[0].get("text", "")) if spec.answers else "",
         },
         "extensions": _extensions(spec, capture),
+        **_graph(ctx),
     }
     described: dict[str, Any] = encode(complete(draft))
     return described
+
+
+def _graph(ctx: StepContext) -> dict[str, Any]:
+    """How the artifact keeps CUDA graphs, of an engine that has any."""
+    policy = launch_of(ctx).graphs
+    if not policy:
+        return {}
+    decision = "requested_policy_is_supported"
+    wanted = {"policy_requested": policy, "policy_effective": policy, "decision": decision}
+    return {"graph": wanted}
 
 
 def _driver(capture: Mapping[str, Any], ctx: StepContext) -> str:

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from coldsnap_inside_vllm import graphs
 from coldsnap_inside_vllm.control import Control, Refused
 from coldsnap_inside_vllm.engine_memory import CudaMemory, HostMemory, memory_of
 from coldsnap_inside_vllm.gate import Gate
 
 GIB = 1 << 30
+SPANS = ({"name": "payload", "start": 1.0, "seconds": 0.5, "attributes": {"bytes": 5}},)
 
 
 class Engine:
@@ -30,15 +32,17 @@ class Engine:
 
     async def sleep(self, level: int) -> None:
         self.calls.append(f"sleep {level}")
+        self._awake: set[str] = set()
         self._asleep = True
         self.free += 80 * GIB if self._frees else 0
 
     async def is_sleeping(self) -> bool:
         return self._asleep
 
-    async def wake_up(self) -> None:
-        self.calls.append("wake")
-        self._asleep = False
+    async def wake_up(self, tags: list[str]) -> None:
+        self.calls.append(f"wake {' '.join(tags)}")
+        self._awake |= set(tags)
+        self._asleep = self._awake != {"weights", "kv_cache"}
 
     async def collective_rpc(self, name: str, args=()) -> list:
         self.calls.append(name)
@@ -50,7 +54,9 @@ class Engine:
                 {"free": self.free, "pooled": 80 * GIB, "weights": 16 * GIB, "kv": 64 * GIB}
             ],
             "coldsnap_export": [{"bytes": 17}],
-            "coldsnap_load": [self._load],
+            "coldsnap_end_load": [{**self._load, "spans": list(SPANS)}],
+            "coldsnap_trim": [{"device_used": 2 * GIB, "graphs_dropped": 3}],
+            "coldsnap_recreate_graphs": [GIB],
         }.get(name, [None])
 
 
@@ -108,22 +114,61 @@ def test_native_where_there_is_a_pack(pack):
     engine = Engine()
     answer = back(engine, pack)
     assert answer["provider"] == "native"
-    assert engine.calls[-3:] == ["wake", "coldsnap_clear_kv", "coldsnap_load"]
+    assert engine.calls[-6:] == [
+        "coldsnap_begin_load",
+        "wake weights",
+        "coldsnap_weights_are_mapped",
+        "wake kv_cache",
+        "coldsnap_clear_kv",
+        "coldsnap_end_load",
+    ], "bytes move while KV is mapped"
     assert "reload_weights" not in engine.calls
+    (span,) = [span for span in answer["spans"] if span["name"] == "payload"]
+    assert span["attributes"] == {"bytes": 5, "provider": "native"}
+    assert [span["name"] for span in answer["spans"]][:2] == ["wake", "kv-remap"]
 
 
 def test_recovery_with_its_reason(pack):
     assert back(Engine(), {})["provider_reason"] == "there is no payload pack"
-    engine = Engine(load={"error": "pack.chunk-differs"})
+    engine = Engine(load={"error": "chunk 3 differs", "code": "pack.chunk-differs"})
     answer = back(engine, pack)
     assert answer["provider"] == "recovery"
-    assert answer["provider_reason"] == "pack.chunk-differs"
+    assert answer["provider_reason"] == "chunk 3 differs"
+    assert answer["provider_code"] == "pack.chunk-differs"
     assert engine.calls[-1] == "reload_weights"
 
 
+def test_recovery_on_demand_opens_no_pack(pack):
+    engine = Engine()
+    assert back(engine, {**pack, "provider": "recovery"})["provider"] == "recovery"
+    assert not [call for call in engine.calls if call.endswith("_load")]
+
+
 def test_native_that_is_demanded_and_does_not_work(pack):
+    load = {"error": "chunk", "code": "pack.chunk-differs"}
     with pytest.raises(RuntimeError, match="chunk"):
-        back(Engine(load={"error": "chunk"}), {**pack, "provider": "native"})
+        back(Engine(load=load), {**pack, "provider": "native"})
+
+
+def test_native_that_is_demanded_where_there_is_none():
+    with pytest.raises(RuntimeError, match="no payload pack"):
+        back(Engine(), {"provider": "native"})
+
+
+def test_graphs_stay_unless_the_plan_says_otherwise(monkeypatch):
+    engine = Engine()
+    assert "coldsnap_recreate_graphs" not in (back(engine, {}), engine.calls)[1]
+    monkeypatch.setenv(graphs.VARIABLE, graphs.RECREATE)
+    engine = Engine()
+    memory = CudaMemory(engine)
+    told = run(memory.release({}))
+    assert told["graphs"] == "recreate-from-plan"
+    (trim,) = [span for span in told["spans"] if span["name"] == "trim"]
+    assert trim["attributes"]["graphs_dropped"] == 3
+    answer = run(memory.take_back({}))
+    assert engine.calls[-1] == "coldsnap_recreate_graphs", "after the weights"
+    assert answer["spans"][-1]["name"] == "graphs"
+    assert "spans" not in run(memory.take_back({})), "and once only"
 
 
 def test_a_second_try_brings_back_what_is_missing():
@@ -134,7 +179,7 @@ def test_a_second_try_brings_back_what_is_missing():
     with pytest.raises(OSError, match="no"):
         run(memory.take_back({}))
     run(memory.take_back({}))
-    assert engine.calls.count("wake") == 1, "memory was back already"
+    assert engine.calls.count("wake weights") == 1, "memory was back already"
     assert engine.calls.count("reload_weights") == 2
     assert run(memory.take_back({})) == {}, "and nothing is done twice"
 

@@ -32,7 +32,7 @@ def test_every_extent_finds_its_place_at_other_addresses(pack):
     moved = [Region(region.address + (5 << 20), region.bytes) for region in HERE]
     with open_pack(*pack) as reader:
         layout = reader.index.attributes["layout"]
-        places = payload._places(reader.index.extents, moved, layout)
+        places = payload.places_of(reader.index.extents, moved, layout)
     assert places["model/w"] == moved[0].address + 100
     assert len(places) == 4
 
@@ -46,7 +46,7 @@ def test_a_pack_with_a_hole_is_refused(pack):
     with open_pack(*pack) as reader:
         layout = reader.index.attributes["layout"]
         with pytest.raises(RuntimeError, match="does not cover"):
-            payload._places(reader.index.extents[1:], HERE, layout)
+            payload.places_of(reader.index.extents[1:], HERE, layout)
 
 
 def test_no_library_no_payload(tmp_path, monkeypatch):

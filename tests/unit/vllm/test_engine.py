@@ -56,3 +56,30 @@ def test_quiesce_exports_into_the_controllers_folder():
     (call,) = VllmEngine().quiesce()
     assert call.body["export"] == "{dir}"
     assert call.port.isdigit(), "the control port is never published"
+
+
+def test_graphs_are_kept_unless_the_plan_says_otherwise():
+    assert launch().graphs == "preserve-exec"
+    assert "--enforce-eager" not in launch().argv
+    assert launch(env={"COLDSNAP_GRAPHS": "recreate-from-plan"}).graphs == "recreate-from-plan"
+    disabled = launch(env={"COLDSNAP_GRAPHS": "disabled"})
+    assert disabled.graphs == "disabled"
+    assert "--enforce-eager" in disabled.argv
+    eager = launch(command=("vllm", "--enforce-eager"))
+    assert (eager.graphs, eager.argv.count("--enforce-eager")) == ("disabled", 1)
+    assert not launch("criu").graphs, "there are none on CPU"
+
+
+@pytest.mark.parametrize(
+    ("policy", "command"),
+    [("kept", ()), ("preserve-exec", ("vllm", "--enforce-eager"))],
+)
+def test_graph_policies_that_cannot_be(policy, command):
+    with pytest.raises(ColdSnapError) as caught:
+        launch(env={"COLDSNAP_GRAPHS": policy}, command=command)
+    assert caught.value.code == "vllm.graph-policy"
+
+
+def test_a_restored_engine_is_told_its_provider():
+    (call,) = VllmEngine().hydrate()
+    assert call.body["provider"] == "{provider}"

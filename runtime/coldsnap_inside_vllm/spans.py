@@ -1,0 +1,33 @@
+"""How long parts of a control call took, for its answer: the controller shows them below the call.
+
+Times are CLOCK_BOOTTIME, the clock of the controller; a name may be given once per answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+
+def now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Spans:
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def span(self, name: str, parent: str = "") -> Iterator[dict[str, Any]]:
+        """Yields its attributes, to be filled in. A part that fails is told too."""
+        attributes: dict[str, Any] = {}
+        begin = now()
+        try:
+            yield attributes
+        finally:
+            item: dict[str, Any] = {"name": name, "start": begin, "seconds": now() - begin}
+            self.found.append(
+                item | {"attributes": attributes} | ({"parent": parent} if parent else {})
+            )
