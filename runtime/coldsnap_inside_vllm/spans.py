@@ -1,18 +1,16 @@
 """How long parts of a control call took, for its answer: the controller shows them below the call.
 
-Times are CLOCK_BOOTTIME, the clock of the controller; a name may be given once per answer.
+Times are the host's CLOCK_BOOTTIME, the clock of the controller; a name may be given once per
+answer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
-
-def now() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+from coldsnap_inside_vllm.phases import now
 
 
 class Spans:
