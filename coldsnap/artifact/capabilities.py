@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import coldsnap
 from coldsnap.artifact.decode import Record
-from coldsnap.artifact.drivers import DRIVERS, SnapshotDriver
+from coldsnap.artifact.drivers import DRIVERS, QUALIFICATIONS, SnapshotDriver
 from coldsnap.artifact.receipt import REPLAY, Operation, ReplaySemantics
 from coldsnap.artifact.rules import Count, Id, Line, Natural
 
@@ -51,6 +51,7 @@ class DriverCapability(Record):
     driver: SnapshotDriver
     state: Literal["qualified", "unqualified"]
     reason: Line = ""
+    """Where it was shown to work, or why it is unqualified."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,6 @@ class Capabilities(Record):
     kind: Literal["coldsnap-controller-capabilities"] = "coldsnap-controller-capabilities"
 
 
-QUALIFIED = ("criu",)
-"""Drivers whose steps are built and tested end to end."""
-
-
 def describe_capabilities(
     engines: Iterable[EngineCapability],
     *,
@@ -97,9 +94,7 @@ def describe_capabilities(
     return Capabilities(
         engine_adapters=tuple(engines),
         snapshot_drivers=tuple(
-            DriverCapability(driver, "qualified")
-            if driver.id in QUALIFIED
-            else DriverCapability(driver, "unqualified", "no steps for it in this build")
+            DriverCapability(driver, **vars(QUALIFICATIONS[driver.id]))
             for driver in DRIVERS.values()
         ),
         operations=tuple(

@@ -72,3 +72,37 @@ DRIVERS: Mapping[str, SnapshotDriver] = {
     )
 }
 """The built-in contracts, ABI 1."""
+
+TEMPLATE_FEATURE = "criu-process-template"
+"""What parking and restoring a template needs; all that it needs where no GPU is involved."""
+
+
+@dataclass(frozen=True)
+class Qualification(Record):
+    """Whether a driver was shown to work by the product's own commands, and where."""
+
+    state: Literal["qualified", "unqualified"]
+    reason: str
+    """Where it was shown, or why not."""
+
+
+QUALIFICATIONS: Mapping[str, Qualification] = {
+    "criu": Qualification("qualified", "the reference engine and vLLM on CPU"),
+    "c580": Qualification("qualified", "vLLM 0.24 on an H200, driver 580"),
+    "n580": Qualification("unqualified", "vLLM on CPU; not yet on a GPU"),
+    "n610": Qualification(
+        "unqualified", "no NVIDIA driver >= 610 was at hand; tested against a fake one"
+    ),
+}
+"""Of the built-in drivers. One that is unqualified is taken when it is named, never by `auto`."""
+
+PREFERENCE = ("n610", "c580", "n580")
+"""Order of `auto` for units with devices: the newest first, and of one NVIDIA driver the one that
+restores a started engine before the one that starts it again."""
+
+
+def host_feature(driver: str, *, has_devices: bool) -> str:
+    """The feature of a host's profile that a unit captured with `driver` needs there."""
+    if driver == "n580" and not has_devices:
+        return TEMPLATE_FEATURE
+    return f"driver.{driver}"

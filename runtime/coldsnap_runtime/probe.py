@@ -69,8 +69,14 @@ _CRIU_NEEDS = (
     "criu",
     "criu.dump",
 )
-# The NVIDIA driver that each snapshot driver needs, and whether the snapshot driver is carried out.
-_GPU_DRIVERS = {"c580": (580, True), "n580": (580, True), "n610": (610, False)}
+_API = "cuda-checkpoint-api"
+# Of each snapshot driver for GPUs: the NVIDIA driver that it needs, what else, and why nobody has
+# shown that it works, if so. As in coldsnap.artifact.drivers, which a bare host does not have.
+_GPU_DRIVERS: dict[str, tuple[int, tuple[str, ...], str]] = {
+    "c580": (580, (_API,), ""),
+    "n580": (580, (), ""),
+    "n610": (610, (_API,), "no NVIDIA driver >= 610 was at hand when this was built"),
+}
 
 
 class Options:
@@ -480,8 +486,15 @@ def profile(options: Options, known: Mapping[str, Feature] | None = None) -> dic
     features["driver.criu"] = _driver(features, _CRIU_NEEDS)
     features["criu-process-tree"] = features["driver.criu"]  # its name in artifacts
     features["criu-process-template"] = features["driver.criu"]
-    for name, (major, is_tried) in _GPU_DRIVERS.items():
-        features[f"driver.{name}"] = _gpu_driver(features, major, is_tried=is_tried)
+    features["cuda-fresh-state"] = _gpu_driver(features, 580, ())
+    features["cuda-initialized-state"] = _gpu_driver(features, 580, (_API,))
+    features["cuda-classic-ipc"] = _gpu_driver(features, 610, (_API,))
+    for name, (major, needs, unshown) in _GPU_DRIVERS.items():
+        feature = _gpu_driver(features, major, (*_CRIU_NEEDS, *needs))
+        if feature["status"] == PASSED and unshown:
+            remedy = "name it in the plan to try it; driver: auto takes another one"
+            feature = lacking(UNQUALIFIED, unshown, remedy, able=True)
+        features[f"driver.{name}"] = feature
     return {
         "format": 1,
         "kind": "coldsnap-host-feature-profile",
@@ -537,17 +550,15 @@ def _driver(features: dict[str, Feature], needs: tuple[str, ...]) -> Feature:
     return lacking(status, f"{first}: {feature['reason']}", feature["remedy"], missing=missing)
 
 
-def _gpu_driver(features: dict[str, Feature], major: int, *, is_tried: bool) -> Feature:
-    answer = _driver(features, (*_CRIU_NEEDS, "nvidia", "cuda-checkpoint-api"))
+def _gpu_driver(features: dict[str, Feature], major: int, needs: tuple[str, ...]) -> Feature:
+    """What a host with an NVIDIA driver >= `major` can do, given `needs`."""
     version = str(features["nvidia"]["evidence"].get("driver", ""))
     if features["nvidia"]["status"] != PASSED:
         return lacking(UNSUPPORTED, features["nvidia"]["reason"], features["nvidia"]["remedy"])
     if _version(version) < (major,):
         reason = f"NVIDIA driver {version} is older than {major}"
         return lacking(UNSUPPORTED, reason, f"install an NVIDIA driver >= {major}")
-    if answer["status"] == PASSED and not is_tried:
-        return lacking(UNQUALIFIED, "this snapshot driver is not built yet", "use c580")
-    return answer
+    return _driver(features, (*needs, "nvidia"))
 
 
 # --- children with a deadline ---------------------------------------------------------------

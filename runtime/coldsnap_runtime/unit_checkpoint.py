@@ -133,7 +133,8 @@ def _paused(
         context.phase(f"dumping unit {request.unit}")
         with context.uninterrupted():
             control = work.paths.control
-            with suspended(work.init, work.record.root_pid, control, timing) as cuda:
+            root = work.record.root_pid
+            with suspended(work.init, root, control, timing, request.driver) as cuda:
                 capture = replace(_dump(work, request, timing), cuda=cuda)
     except BaseException:
         remove(work.partial)  # a full disk must not keep the engine from serving

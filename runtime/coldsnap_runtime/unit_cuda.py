@@ -37,7 +37,7 @@ _MAX_RECORD = 1 << 16
 
 @contextlib.contextmanager
 def suspended(
-    init: ProcessRef, root_pid: int, control: Path, timing: Timing
+    init: ProcessRef, root_pid: int, control: Path, timing: Timing, driver: str = "c580"
 ) -> Iterator[dict[str, Any] | None]:
     """While the block runs, no CUDA state of the unit is on a device.
 
@@ -59,7 +59,7 @@ def suspended(
         with timing.span("cuda-suspend"):
             begin = boottime()
             suspend(squad, found, _used(before)).note(timing, begin)
-        record = _record(found, before, read_gpus(), control)
+        record = _record(found, before, read_gpus(), control, driver)
         try:
             yield record
         except BaseException as error:
@@ -118,7 +118,9 @@ def _used(gpus: Gpus) -> int:
     return sum(gpu.memory_total - gpu.memory_free for gpu in gpus.found)
 
 
-def _record(found: list[CudaProcess], before: Gpus, after: Gpus, control: Path) -> dict[str, Any]:
+def _record(
+    found: list[CudaProcess], before: Gpus, after: Gpus, control: Path, driver: str
+) -> dict[str, Any]:
     """GPUs of the unit are those whose memory its checkpoint freed."""
     freed = {gpu.uuid: gpu.memory_free for gpu in after.found}
     used = [gpu for gpu in before.found if freed.get(gpu.uuid, 0) - gpu.memory_free > 0] or list(
@@ -126,7 +128,7 @@ def _record(found: list[CudaProcess], before: Gpus, after: Gpus, control: Path) 
     )
     process_bytes = sum(max(0, freed.get(gpu.uuid, 0) - gpu.memory_free) for gpu in used)
     return {
-        "snapshot_driver": "c580",
+        "snapshot_driver": driver,
         "nvidia_driver": before.driver,
         "gpus": [gpu.identity() for gpu in used],
         "processes": [{"pid": process.inside, "name": process.name} for process in found],

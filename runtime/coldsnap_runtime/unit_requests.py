@@ -116,6 +116,8 @@ class CheckpointRequest:
     capture_id: str
     request_sha256: str = ""
     generation: int | None = None
+    driver: str = "c580"
+    """Under whose contract CUDA state is taken out of the devices, where there is any."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> CheckpointRequest:
@@ -126,6 +128,8 @@ class CheckpointRequest:
             capture_id=reader.name("capture_id"),
             request_sha256=reader.string("request_sha256"),
             generation=reader.optional_integer("generation"),
+            # A unit without CUDA state has none to be taken out, under whatever name.
+            driver="n610" if reader.string("driver") == "n610" else "c580",
         )
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from coldsnap_runtime.unit_record import UnitRecord
 
 _LAUNCH = "unit run engine model launch ready launch_sha256 request_sha256 expose criu"
-_CHECKPOINT = "unit run capture_id request_sha256 generation resume criu"
+_CHECKPOINT = "unit run capture_id request_sha256 generation resume criu driver"
 _GENERATION = "unit run generation grace"
 
 

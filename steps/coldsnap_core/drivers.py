@@ -1,66 +1,123 @@
-"""Which snapshot driver a unit is captured with."""
+"""Which snapshot driver a unit is captured with, and which features of its host admit it.
+
+A driver that is named is admitted by the host's probe; one that nobody has shown to work runs
+with a warning. `auto` takes the first of `PREFERENCE` that the host can do and that is qualified,
+and says why it took none of the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from coldsnap.sdk import ColdSnapError, FactRequest, StepContext
+from coldsnap.artifact.drivers import PREFERENCE, QUALIFICATIONS, host_feature
+from coldsnap.sdk import ColdSnapError, FactRequest, JobEvent, StepContext
 from coldsnap_core.target import checked, host_of, place
 
 PROFILE = "coldsnap_core.facts:HostProfile"
-BUILT = ("criu", "c580", "n580")
-"""Those that these steps can capture with. `auto` never takes another one."""
+Features = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Selection:
+    driver: str
+    others: tuple[tuple[str, str], ...] = ()
+    """(driver, why not) of those that were not taken."""
 
 
 def driver_of(ctx: StepContext) -> str:
     """The plan's driver; `auto` is `criu` for a unit without devices, else what its host can do.
 
     Raises:
-        ColdSnapError: ``driver.not-built``, ``driver.none-fits``.
+        ColdSnapError: ``driver.none-fits``.
     """
-    name = ctx.plan.driver
-    if name == "auto":
-        return _automatic(ctx)
-    if name not in BUILT:
-        raise ColdSnapError(
-            "driver.not-built",
-            f"snapshot driver {name} cannot be captured with yet",
-            ctx.where,
-            remedy=f"write driver: auto, or one of {', '.join(BUILT)}",
-        )
-    return name
-
-
-def driver_feature(ctx: StepContext) -> str:
-    """The host feature that the plan's driver needs; of `auto`, what every driver needs.
-
-    A template is a process without CUDA: where no unit has devices, nothing of NVIDIA is needed.
-    """
-    name = ctx.plan.driver
-    topology = ctx.plan.topology
-    has_devices = any(unit.devices for unit in topology.units) if topology else False
-    if name == "n580" and not has_devices:
-        return "criu-process-template"
-    return f"driver.{'criu' if name == 'auto' else name}"
-
-
-def _automatic(ctx: StepContext) -> str:
+    if ctx.plan.driver != "auto":
+        return ctx.plan.driver
     if ctx.unit is None or not ctx.unit.devices:
         return "criu"
-    profile = checked(ctx, host_of(ctx).ask(FactRequest(PROFILE, place(ctx))))
-    features = {str(item["id"]): item for item in profile.get("features", ())}
-    if _status(features, "c580") in {"passed", "unqualified"}:
-        return "c580"
-    reason = features.get("driver.c580", {})
+    return select(_features(ctx), ctx.where).driver
+
+
+def select(features: Features, where: str = "") -> Selection:
+    """What `auto` takes for a unit with devices on a host with these features.
+
+    What is only not known yet (a host before staging has no CRIU) counts as able.
+
+    Raises:
+        ColdSnapError: ``driver.none-fits``.
+    """
+    taken, others = "", []
+    for driver in PREFERENCE:
+        reason = _obstacle(driver, features)
+        if not reason and taken:
+            reason = f"{taken} comes first"
+        if reason:
+            others.append((driver, reason))
+        else:
+            taken = driver
+    if taken:
+        return Selection(taken, tuple(others))
+    first = features.get(f"driver.{PREFERENCE[1]}", {})
     raise ColdSnapError(
         "driver.none-fits",
-        f"unit {ctx.unit.id} has devices, and no snapshot driver for them works on this host",
-        ctx.where,
-        details=(f"c580: {reason.get('reason') or 'not probed'}",),
-        remedy=str(reason.get("remedy") or "see coldsnap doctor"),
+        "the unit has devices, and no snapshot driver for them works on this host",
+        where,
+        details=tuple(f"{driver}: {reason}" for driver, reason in others),
+        remedy=str(first.get("remedy") or "see coldsnap doctor"),
     )
 
 
-def _status(features: Mapping[str, Mapping[str, Any]], driver: str) -> str:
-    return str(features.get(f"driver.{driver}", {}).get("status") or "failed")
+def driver_feature(ctx: StepContext) -> str:
+    """The host feature that the plan's driver needs; of `auto`, what every driver needs."""
+    name = ctx.plan.driver
+    return host_feature("criu" if name == "auto" else name, has_devices=_has_devices(ctx))
+
+
+def admits(feature: Mapping[str, Any]) -> bool:
+    """Whether a host may be used: it is able, whether or not anybody has shown that it works."""
+    return feature.get("status") == "passed" or bool(feature.get("able"))
+
+
+def told(ctx: StepContext, features: Sequence[Mapping[str, Any]]) -> str:
+    """What there is to say of the plan's driver on a host: its choice, or a warning; or nothing."""
+    if ctx.plan.driver == "auto":
+        if not _has_devices(ctx):
+            return ""
+        chosen = select({str(item["id"]): item for item in features}, ctx.where)
+        others = "; ".join(f"{driver}: {reason}" for driver, reason in chosen.others)
+        return f"driver {chosen.driver} ({others})"
+    return warning(ctx.plan.driver)
+
+
+def warning(driver: str) -> str:
+    """Empty for a qualified driver."""
+    found = QUALIFICATIONS[driver]
+    return f"driver {driver} is unqualified: {found.reason}" if found.state != "qualified" else ""
+
+
+def warn(ctx: StepContext) -> None:
+    """Say, where something is about to be changed, that its driver is unqualified."""
+    if text := warning(driver_of(ctx)):
+        ctx.emit(JobEvent("log", f"warning: {text}"))
+
+
+def _obstacle(driver: str, features: Features) -> str:
+    """Why `auto` does not take it; empty if it may."""
+    feature = features.get(f"driver.{driver}", {})
+    if feature.get("status") not in {"passed", "unqualified"}:
+        return str(feature.get("reason") or "not probed")
+    qualification = QUALIFICATIONS[driver]
+    if qualification.state != "qualified":
+        return f"unqualified: {qualification.reason}"
+    return ""
+
+
+def _has_devices(ctx: StepContext) -> bool:
+    topology = ctx.plan.topology
+    return any(unit.devices for unit in topology.units) if topology else False
+
+
+def _features(ctx: StepContext) -> Features:
+    profile = checked(ctx, host_of(ctx).ask(FactRequest(PROFILE, place(ctx))))
+    return {str(item["id"]): item for item in profile.get("features", ())}

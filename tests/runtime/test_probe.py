@@ -273,4 +273,16 @@ def test_gpu_drivers_by_the_version_that_nvml_reports(tmp_path, version, c580, n
     }  # fmt: skip
     assert profile["identity"]["nvidia_driver"] == version
     assert found["driver.c580"]["status"] == c580, found["driver.c580"]
+    assert found["driver.n580"]["status"] == c580, found["driver.n580"]
+    assert found["cuda-fresh-state"]["status"] == c580
     assert found["driver.n610"]["status"] == n610, found["driver.n610"]
+    is_able = version.startswith("610")
+    assert bool(found["driver.n610"]["evidence"].get("able")) == is_able
+    assert (found["cuda-classic-ipc"]["status"] == "passed") == is_able
+
+
+def test_a_template_needs_no_gpu():
+    found = features(alone())
+    template, criu = found["criu-process-template"], found["driver.criu"]
+    assert {**template, "id": ""} == {**criu, "id": ""}
+    assert found["driver.n580"]["status"] == "unsupported"

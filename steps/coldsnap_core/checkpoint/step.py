@@ -22,6 +22,7 @@ from coldsnap_core.captures import (
     short,
 )
 from coldsnap_core.checkpoint.spec import CheckpointSpec
+from coldsnap_core.drivers import driver_of
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command, place
 from coldsnap_core.units import chosen, observe_unit, status_question
@@ -48,13 +49,14 @@ class Checkpoint(Step[CheckpointSpec]):
         return seen | observe_capture(ctx) if spec.unless_captured else seen
 
     def diff(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> Change:
-        del ctx
         if captured(seen):
             detail = short(captured(seen))
             return unchanged("captured already", Row(Action.NONE, "capsule", detail))
         generation = chosen(seen, spec.generation)
         detail = f"of generation {generation.number}" if generation else "(known after apply)"
         rows = (Row(Action.CREATE, "capsule", detail),)
+        if ctx.plan.driver == "n580":  # dumped when it was launched
+            return Change(Action.CREATE, "take the parked template and its caches", rows)
         return Change(Action.CREATE, "dump the process tree", rows, pauses_serving=True)
 
     def apply(self, spec: CheckpointSpec, change: Change, ctx: StepContext) -> Outputs:
@@ -64,6 +66,7 @@ class Checkpoint(Step[CheckpointSpec]):
             "request_sha256": request_sha256(ctx),
             "resume": calls(engine_of(ctx).resume()),
             "criu": f"{place(ctx)['pack']}/criu/criu",
+            "driver": driver_of(ctx),
         }
         if spec.generation is not None:
             request["generation"] = spec.generation

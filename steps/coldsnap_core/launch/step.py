@@ -22,6 +22,7 @@ from coldsnap_core.captures import (
     request_sha256,
     short,
 )
+from coldsnap_core.drivers import warn
 from coldsnap_core.launch.spec import LaunchSpec
 from coldsnap_core.launching import launch_body, launch_sha256
 from coldsnap_core.target import command, place
@@ -72,6 +73,7 @@ class Launch(Step[LaunchSpec]):
 
     def apply(self, spec: LaunchSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
+        warn(ctx)
         body = launch_body(ctx)
         body["ready"]["retry_seconds"] = spec.ready_timeout
         body["criu"] = f"{place(ctx)['pack']}/criu/criu"

@@ -16,7 +16,7 @@ from coldsnap.sdk import (
     StepContext,
     unchanged,
 )
-from coldsnap_core.drivers import driver_feature
+from coldsnap_core.drivers import admits, driver_feature, told
 from coldsnap_core.probe.spec import ProbeSpec
 from coldsnap_core.target import checked, host_of, place
 
@@ -41,7 +41,11 @@ class Probe(Step[ProbeSpec]):
         # What this plan does not need may come and go without making a saved plan stale.
         needed = set(_needed(spec, ctx))
         features = [
-            {key: feature.get(key, "") for key in _STABLE}
+            {
+                **{key: feature.get(key, "") for key in _STABLE},
+                # Of a snapshot driver: the host can do it, only nobody has shown that it works.
+                **({"able": True} if (feature.get("evidence") or {}).get("able") else {}),
+            }
             for feature in profile.get("features", ())
             if str(feature.get("id", "")).startswith("driver.") or feature.get("id") in needed
         ]
@@ -52,7 +56,7 @@ class Probe(Step[ProbeSpec]):
         needed = _needed(spec, ctx)
         if not spec.admit:
             return unchanged(_summary(features))
-        missing = [name for name in needed if _status(features, name) != "passed"]
+        missing = [name for name in needed if not admits(features.get(name, {}))]
         # A bare host has no CRIU before core.stage ran: that is not a refusal yet.
         unsure = [name for name in missing if _status(features, name) == "unqualified"]
         if missing and not ctx.run and unsure == missing:
@@ -60,7 +64,7 @@ class Probe(Step[ProbeSpec]):
             return Change(Action.UNKNOWN, "abilities are known after staging", rows)
         if missing:
             raise _refusal(features, missing, ctx)
-        return unchanged(_summary(features))
+        return unchanged(_summary(features, told(ctx, list(features.values()))))
 
     def apply(self, spec: ProbeSpec, change: Change, ctx: StepContext) -> Outputs:
         """Nothing to change: what was unknown in a preview is observed again here."""
@@ -84,9 +88,10 @@ def _status(features: Mapping[str, Any], name: str) -> str:
     return str(features[name]["status"]) if name in features else "unqualified"
 
 
-def _summary(features: Mapping[str, Any]) -> str:
+def _summary(features: Mapping[str, Any], more: str = "") -> str:
     passed = sum(1 for item in features.values() if item["status"] == "passed")
-    return f"{passed} of {len(features)} abilities"
+    counted = f"{passed} of {len(features)} abilities"
+    return f"{counted}; {more}" if more else counted
 
 
 def _refusal(features: Mapping[str, Any], missing: list[str], ctx: StepContext) -> ColdSnapError:
