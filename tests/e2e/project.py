@@ -99,6 +99,15 @@ class Project:
                 found.append(record)
         return found
 
+    def output(self, step: str, name: str) -> Any:
+        """An output of a step in the latest run."""
+        journal = self.folder / ".coldsnap" / "runs" / "latest" / "journal.jsonl"
+        rows = [json.loads(line) for line in journal.read_text().splitlines()]
+        done = [
+            row for row in rows if row.get("kind") == "step.done" and row["key"]["step"] == step
+        ]
+        return done[-1]["outputs"][name]
+
     def kill_units(self, number: int = signal.SIGKILL) -> None:
         for record in self.live():
             with contextlib.suppress(ProcessLookupError):

@@ -73,3 +73,29 @@ def test_the_image_holds_no_kv(captured: tuple[Project, object]) -> None:
     project, _before = captured
     blobs = (project.state / "store" / "blobs" / "sha256").iterdir()
     assert sum(path.stat().st_size for path in blobs) < 1 << 30
+
+
+def test_weights_read_again_from_the_models_own_files(captured: tuple[Project, object]) -> None:
+    """On CPU they are in the image; recovery replays them into the same layout all the same."""
+    project, before = captured
+    for provider, used in (("recovery", "recovery"), ("auto", "image")):
+        project.kill_units()
+        done = project.apply(RESTORE, provider=provider)
+        assert done.returncode == 0, done.stderr
+        assert project.output("restore.restore", "provider")["used"] == used
+        assert ask(project.port) == before
+
+
+def test_a_changed_model_is_no_recovery(captured: tuple[Project, object]) -> None:
+    project, before = captured
+    assert serves(project.port)
+    config = project.model / "config.json"
+    stat = config.stat()
+    try:
+        os.utime(config, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+        done = project.apply(RESTORE, provider="recovery", port=free_port())
+        assert done.returncode == 1
+        assert "recovery.model-changed" in done.stderr
+        assert ask(project.port) == before, "what served serves"
+    finally:
+        os.utime(config, ns=(stat.st_atime_ns, stat.st_mtime_ns))
