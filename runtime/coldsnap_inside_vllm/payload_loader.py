@@ -64,6 +64,8 @@ def _fill(model: Any, pack: str, index: str, attributes: dict[str, Any]) -> str:
             moved = fill_parameters(model, pack, index)
         except (ColdSnapError, UnfitError) as error:
             reason = why(error)
+            if isinstance(error, ColdSnapError):
+                attributes["code"] = error.code
         else:
             logger.info("%d tensors, %d bytes from the payload pack", moved.tensors, moved.bytes)
             attributes |= {"provider": "native", "bytes": moved.bytes}

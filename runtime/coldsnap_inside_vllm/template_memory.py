@@ -47,7 +47,20 @@ class TemplateMemory:
         if self._has_told:
             return {}
         self._has_told = True
-        return {"spans": told()}
+        spans = told()
+        return {"spans": spans, **_provider(spans)}
+
+
+def _provider(spans: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where the weights came from, as `Engine.hydrate` tells it."""
+    for span in spans:
+        if span["name"] == "payload":
+            said = span["attributes"]
+            if said.get("provider") == "native":
+                return {"provider": "native"}
+            code = {"provider_code": said["code"]} if "code" in said else {}
+            return {"provider": "recovery", "provider_reason": said.get("reason", ""), **code}
+    return {}
 
 
 def _write(path: str, value: dict[str, Any]) -> None:
