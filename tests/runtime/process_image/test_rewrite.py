@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from image_builder import BASE, PAGE, Proc, Vma, build, content, dumped, fill, restore
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.process_image import Mode, rewrite
+from coldsnap_runtime.process_image import Mode, rewrite, shared_pages
 from coldsnap_runtime.process_image.fill_index import MAY_BE_HUGE, read_fill_index
 
 MIB = 1 << 20
@@ -180,19 +180,26 @@ def test_huge_pages_where_they_are_welcome(place: Path, fill_program: Path) -> N
     assert [bool(area.flags & MAY_BE_HUGE) for area in index.areas] == [True, False, False]
 
 
-def test_what_a_forked_child_shares_stays_shared(place: Path, fill_program: Path) -> None:
+def test_what_many_forks_share_stays_shared(
+    place: Path, fill_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Equal pages at the same place in parent and child are CRIU's, which keeps one copy."""
     shared = Vma(BASE, 600, ((0, 600),))
     parent = Proc(1, [shared, Vma(BASE + 8 * MIB, 600, ((0, 600),))])
     child = Proc(2, [shared, Vma(BASE + 16 * MIB, 600, ((0, 600),))], ppid=1)
-    rewrite(fresh(place, [parent, child]), place / "ext", "ext", fill_program)
-    index = read_fill_index((place / "ext" / "fill.index").read_bytes())
-    assert [area.start for area in index.areas] == [BASE + 8 * MIB, BASE + 16 * MIB]
+
+    def areas(name: str) -> list[int]:
+        rewrite(build(place / name, [parent, child]), place / f"{name}-ext", "ext", fill_program)
+        index = read_fill_index((place / f"{name}-ext" / "fill.index").read_bytes())
+        return [area.start for area in index.areas]
+
+    everything = [BASE, BASE + 8 * MIB, BASE, BASE + 16 * MIB]
+    assert areas("little") == everything, "a few MiB twice are worth the time"
+    monkeypatch.setattr(shared_pages, "_FREE_BYTES", 2 * MIB)
+    monkeypatch.setattr(shared_pages, "_FREE_PART", 5)
+    assert areas("much") == [BASE + 8 * MIB, BASE + 16 * MIB]
     child.salt = 1
-    other = place / "other"
-    rewrite(build(other, [parent, child]), place / "ext2", "ext", fill_program)
-    index = read_fill_index((place / "ext2" / "fill.index").read_bytes())
-    assert len(index.areas) == 4, "the same place with other contents is not shared"
+    assert areas("others") == everything, "the same place with other contents is not shared"
 
 
 def test_a_process_that_stays_mostly_is_left_whole(place: Path, fill_program: Path) -> None:

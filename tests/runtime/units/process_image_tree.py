@@ -6,8 +6,10 @@ and a child started by exec with the same; on demand a forked child that shares 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,23 +134,34 @@ class Compared:
     differing_moved: list[int] = field(default_factory=list)
     hole_bytes: int = 0
     holes_not_zero: list[int] = field(default_factory=list)
+    shared_bytes: int = 0
+    """Anonymous memory of all processes that another one shares."""
 
 
 @contextmanager
 def restored_by(
-    place: Workplace, captured: Captured, mode: str
+    place: Workplace, captured: Captured, mode: str, program: Path | None = None
 ) -> Iterator[tuple[UnitRecord, Compared]]:
-    """Restore by the overlay `mode` of the capture, which a few lines of Python fill for ``ext``.
+    """Restore by the overlay `mode` of the capture, and compare while all stand still.
 
-    None of the programs of the product takes part in filling and comparing.
+    Args:
+        place: where.
+        captured: what.
+        mode: ``ext`` or ``mmap``.
+        program: coldsnap-fill; None: a few lines of Python fill instead. The comparison here is
+            by Python in any case, and the program's own must agree.
     """
     index = read_fill_index((captured.folder / mode / "fill.index").read_bytes())
     found = Compared()
 
     def at_rest(init: ProcessRef) -> None:
-        if mode == "ext":
+        if mode == "ext" and program is None:
             fill(index, captured.images, init)
+        elif mode == "ext" and program is not None:
+            run_fill(program, "fill", captured, mode, index, init)
         compare(captured.images, index, init, found)
+        if program is not None:
+            run_fill(program, "verify", captured, mode, index, init)
 
     request = RestoreRequest("u0", "r", captured.folder, DIGEST)
     capture = Capture.read(captured.folder)
@@ -176,9 +189,24 @@ def fill(index: FillIndex, images: Path, init: ProcessRef) -> None:
             assert os.pwrite(memory.fileno(), data, run.address) == run.bytes
 
 
+def run_fill(
+    program: Path, verb: str, captured: Captured, mode: str, index: FillIndex, init: ProcessRef
+) -> None:
+    argv = [program, verb, "--index", captured.folder / mode / "fill.index"]
+    argv += ["--images", captured.images]
+    for inside, host in host_pids(init.pid, index.processes).items():
+        argv += ["--pid", f"{inside}={host}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["bytes"] == index.total
+    assert told["pages"] == index.total // PAGE
+
+
 def compare(images: Path, index: FillIndex, init: ProcessRef, found: Compared) -> None:
     image = read_process_image(images)
     pids = host_pids(init.pid, [process.pid for process in image.processes])
+    found.shared_bytes = sum(_shared_bytes(pid) for pid in pids.values())
     for process in image.processes:
         moved = [
             (area.start, area.end)
@@ -192,6 +220,17 @@ def compare(images: Path, index: FillIndex, init: ProcessRef, found: Compared) -
 
             _compare_pages(images, process, moved, read, found)
             _compare_holes(process, moved, read, found)
+
+
+def _shared_bytes(pid: int) -> int:
+    kib, is_anonymous = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):  # a new area: no file, private
+            is_anonymous = words[4] == "0" and words[1].endswith("p")
+        elif is_anonymous and words[0] in ("Shared_Clean:", "Shared_Dirty:"):
+            kib += int(words[1])
+    return kib << 10
 
 
 Read = Callable[[int, int], bytes]

@@ -5,29 +5,61 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from process_image_tree import capture_tree, overlay, restored_by
+from process_image_tree import Captured, Compared, capture_tree, overlay, restored_by
 from unit_workplace import Workplace
 
-from coldsnap_runtime.process_image import Mode
+from coldsnap_runtime.process_image import Mode, Rewritten, shared_pages
 
 pytestmark = pytest.mark.criu
 
 
-@pytest.mark.parametrize("with_fork", [False, True], ids=["exec", "fork"])
-def test_every_page_is_the_captured_one(
-    workplace: Workplace, fill_program: Path, *, with_fork: bool
+MODES: tuple[Mode, ...] = ("ext", "mmap")
+MIB = 1 << 20
+
+
+def test_every_page_is_the_captured_one(workplace: Workplace, fill_program: Path) -> None:
+    captured = capture_tree(workplace, with_fork=False)
+    steps: tuple[tuple[Mode, Path | None], ...] = (
+        ("ext", None),
+        ("ext", fill_program),
+        ("mmap", fill_program),
+    )
+    for mode, program in steps:
+        _compare(workplace, captured, mode, fill_program, program)
+
+
+def test_forked_processes_too(
+    workplace: Workplace, fill_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captured = capture_tree(workplace, with_fork=with_fork)
-    modes: tuple[Mode, ...] = ("ext", "mmap")
-    for mode in modes:
-        done = overlay(captured, mode, fill_program)
-        assert done.bytes_moved > 30 << 20
+    """They are moved if that costs little memory; else what they share, they share again."""
+    captured = capture_tree(workplace, with_fork=True)
+    for mode in MODES:
+        done, _ = _compare(workplace, captured, mode, fill_program, fill_program)
+        assert len(done.processes) == 3
+    monkeypatch.setattr(shared_pages, "_FREE_BYTES", 8 * MIB)
+    monkeypatch.setattr(shared_pages, "_FREE_PART", 100)
+    for mode in MODES:
+        done, found = _compare(workplace, captured, mode, fill_program)
+        assert done.bytes_kept > done.bytes_moved
+        assert found.shared_bytes > 40 * MIB
+
+
+def _compare(
+    workplace: Workplace,
+    captured: Captured,
+    mode: Mode,
+    fill_program: Path,
+    program: Path | None = None,
+) -> tuple[Rewritten, Compared]:
+    """Rewrite, restore, and look at each page before and at the answers after."""
+    done = overlay(captured, mode, fill_program)
+    assert done.bytes_moved > 30 * MIB
+    with restored_by(workplace, captured, mode, program) as (record, found):
+        assert not found.differing_moved
+        assert not found.holes_not_zero
+        assert found.hole_bytes > 4 * MIB
+        assert found.pages * 4096 >= done.bytes_moved + done.bytes_kept
+        assert len(found.differing) < 100, "stacks and thread blocks only"
         for _ in range(2):
-            with restored_by(workplace, captured, mode) as (record, found):
-                assert not found.differing_moved
-                assert not found.holes_not_zero
-                assert found.hole_bytes > 4 << 20
-                assert found.pages * 4096 >= done.bytes_moved + done.bytes_kept
-                assert len(found.differing) < 100, "stacks and thread blocks only"
-                for _ in range(2):
-                    assert workplace.ask(record) == captured.answer
+            assert workplace.ask(record) == captured.answer
+    return done, found
