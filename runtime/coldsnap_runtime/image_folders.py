@@ -21,10 +21,12 @@ from coldsnap.artifact.oci.layout import open_store
 from coldsnap.artifact.oci.materialise import Materialised, materialise
 from coldsnap.artifact.oci.pins import unpin
 from coldsnap.artifact.weights import PAYLOAD_INDEX_ROLE, PAYLOAD_ROLE, index_path
+from coldsnap_runtime.mapped_image import protect_others, release
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from coldsnap.artifact.oci.materialise import Payload
     from coldsnap.artifact.validation import Policy
     from coldsnap_runtime.context import Context
 
@@ -48,10 +50,27 @@ class Image:
     """Its phases, see `coldsnap_runtime.cold_start`."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes by kind, as the capture counted them."""
+    payload_sha256: str = ""
+    """Of the pack that is laid out."""
+    payload_fault: ColdSnapError | None = None
+    """Why the artifact's payload is not laid out; it is damaged or missing."""
+    model_files: Mapping[str, Any] | None = None
+    """See `coldsnap_runtime.model_files`."""
+    has_weights: bool = False
+    """Whether the process image holds the weights, so that nobody has to bring them."""
 
 
-def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Policy) -> Image:
+def lay_out(
+    context: Context,
+    unit: str,
+    store: Path,
+    manifest: str,
+    policy: Policy,
+    payload: Payload = "required",
+) -> Image:
     """Verify every file of the artifact, then link them into a fresh folder.
+
+    `payload` says what becomes of a missing or damaged one; see `materialise`.
 
     Raises:
         ColdSnapError: ``store.*`` naming the damaged or missing file; ``file.disk-full``.
@@ -69,6 +88,7 @@ def lay_out(context: Context, unit: str, store: Path, manifest: str, policy: Pol
             policy=policy,
             pin=token,
             progress=lambda count: context.progress("verify", count),
+            payload=payload,
         )
     except BaseException:
         drop(context, unit, token)
@@ -82,7 +102,9 @@ def drop(context: Context, unit: str, token: str) -> None:
         return
     parent = Path(context.path("images", unit))
     note = parent / f"{token}.json"
+    release(parent / token)
     shutil.rmtree(parent / token, ignore_errors=True)
+    protect_others(parent.parent)
     with contextlib.suppress(ColdSnapError, OSError, ValueError, KeyError, TypeError):
         store = json.loads(read_regular(note, 1 << 16))["store"]
         unpin(open_store(store), token)
@@ -98,7 +120,9 @@ def sweep(context: Context, unit: str, keep: Collection[str]) -> None:
 
 def _image(token: str, done: Materialised) -> Image:
     files = done.artifact.manifest.files()
-    packs = [file for file in files if file.role == PAYLOAD_ROLE]
+    all_packs = [file for file in files if file.role == PAYLOAD_ROLE]
+    packs = [file for file in all_packs if (done.folder / file.path).exists()]
+    notes = (done.artifact.descriptor.get("extensions") or {}).get("notes") or {}
     payloads: tuple[tuple[str, Path], ...] = ()
     if packs:
         index = index_path(packs[0].digest)
@@ -120,6 +144,10 @@ def _image(token: str, done: Materialised) -> Image:
         cold_start_seconds=_cold_start(done.artifact.descriptor),
         cold_start=_cold_phases(done.artifact.descriptor),
         sizes=(done.artifact.descriptor.get("extensions") or {}).get("sizes") or {},
+        payload_sha256=packs[0].digest if packs else "",
+        payload_fault=done.payload_fault,
+        model_files=notes.get("model-files"),
+        has_weights=not all_packs and "cuda" not in notes,
     )
 
 

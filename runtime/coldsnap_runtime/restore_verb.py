@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 from coldsnap_runtime import image_folders, lease
 from coldsnap_runtime.activation import Stages, stages_of
 from coldsnap_runtime.generation_notes import PAYLOAD, write_note
+from coldsnap_runtime.image_check import hash_image
 from coldsnap_runtime.image_readahead import read_ahead
+from coldsnap_runtime.mapped_image import protect
+from coldsnap_runtime.providers import choose, payload_of, policy_of
 from coldsnap_runtime.request_fields import known_fields, text_of
+from coldsnap_runtime.restore_rungs import MMAP
 from coldsnap_runtime.timing import Timing, boottime
 from coldsnap_runtime.unit_lifecycle import (
     expose_now,
@@ -27,15 +31,20 @@ from coldsnap_runtime.unit_lifecycle import (
 )
 from coldsnap_runtime.unit_record import UnitStore
 from coldsnap_runtime.unit_requests import RestoreRequest
-from coldsnap_runtime.unit_restore import restore as bring_back
+from coldsnap_runtime.unit_restore import restore_by_ladder as bring_back
 
 if TYPE_CHECKING:
     from coldsnap.artifact.validation import Policy
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.image_folders import Image
+    from coldsnap_runtime.providers import Choice
     from coldsnap_runtime.unit_record import UnitRecord
+    from coldsnap_runtime.unit_restore import Restored
 
-_FIELDS = "unit run store artifact ports mounts devices verify deadline expose criu ready then"
+_FIELDS = (
+    "unit run store artifact ports mounts devices verify image_mode deadline expose criu ready "
+    "then provider"
+)
 
 
 def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -45,8 +54,9 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
     accept}`` it gave the recorded answers and is ``serving``.
 
     Raises:
-        ColdSnapError: ``store.*`` (a damaged or missing file, by name), ``restore.*``, ``criu.*``,
-            and those of unit.hydrate and unit.accept; nothing of the generation is left then.
+        ColdSnapError: ``store.*`` (a damaged or missing file, by name), ``provider.*``,
+            ``recovery.*`` (see `providers`), ``restore.*``, ``criu.*``, and those of unit.hydrate
+            and unit.accept; nothing of the generation is left then.
     """
     known_fields(value, _FIELDS, "unit.restore")
     unit, run = text_of(value, "unit", "unit.restore"), text_of(value, "run", "unit.restore")
@@ -56,14 +66,15 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
         stop_orphans(context, unit)
         timing = Timing(unit)
         timing.add("runtime-start", context.received, boottime() - context.received)
-        image = _verified(value, first, stages, context, timing)
+        image, choice = _verified(value, first, stages, context, timing)
         try:
-            record = _brought_back(value, first, image, context, timing)
+            done = _brought_back(value, first, image, context, timing)
+            record = done.record
         except BaseException:
             image_folders.drop(context, unit, image.token)
             raise
         try:
-            further = _gone_through(record, image, stages, context, timing)
+            further = _gone_through(record, image, choice, stages, context, timing)
             if value.get("expose"):
                 expose_now(context, record, installation_of(value, context), timing)
         except BaseException:
@@ -80,21 +91,30 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
         **further,
         "t0_boottime": context.received,
         "bytes": image.bytes,
+        "process_image": done.process_image,
+        "provider": (further.get("hydrated") or {}).get("provider") or choice.to_json(),
         "recorded": recorded,
     }
 
 
 def _verified(
     value: dict[str, Any], first: RestoreRequest, stages: Stages, context: Context, timing: Timing
-) -> Image:
+) -> tuple[Image, Choice]:
     """The artifact's files, every one checked, and all that is asked later known to be there."""
     store = Path(text_of(value, "store", "unit.restore").removeprefix("oci-layout:"))
     policy: Policy = "full" if first.verify == "full" else "record"
+    provider = policy_of(value, "unit.restore")
     context.phase(f"verifying {first.artifact}")
     with timing.span("verify", policy=policy) as span:
-        image = image_folders.lay_out(context, first.unit, store, first.artifact, policy)
+        image = image_folders.lay_out(
+            context, first.unit, store, first.artifact, policy, payload_of(provider)
+        )
         span.note(bytes_checked=image.bytes, bytes_hashed=image.bytes_hashed)
     try:
+        if first.verify == "digest":
+            with timing.span("verify-small"):
+                hash_image(store, first.artifact, image.folder, pages=False)
+        choice = choose(provider, image, first.mounts, context, str(store))
         stages.expect(image.answers)
     except BaseException:
         image_folders.drop(context, first.unit, image.token)
@@ -102,24 +122,38 @@ def _verified(
     # Not the payload: hydration reads it in its own way, past the page cache where that is faster.
     read_ahead(image.folder / "images")
     stages.prepare()
-    return image
+    return image, choice
 
 
 def _brought_back(
     value: dict[str, Any], first: RestoreRequest, image: Image, context: Context, timing: Timing
-) -> UnitRecord:
-    request = replace(first, image=image.folder, payloads=image.payloads)
+) -> Restored:
+    store = Path(text_of(value, "store", "unit.restore").removeprefix("oci-layout:"))
+    request = replace(
+        first,
+        image=image.folder,
+        payloads=image.payloads,
+        check_pages=lambda: hash_image(store, first.artifact, image.folder, pages=True),
+    )
     if "deadline" in value:
         request = replace(request, deadline=float(value["deadline"]))
     with timing.span("restore"):
-        return bring_back(request, context, installation_of(value, context), timing)
+        done = bring_back(request, context, installation_of(value, context), timing)
+    if done.process_image.get("rung") == MMAP:
+        done.process_image["immutable"] = protect(image.folder) or True
+    return done
 
 
 def _gone_through(
-    record: UnitRecord, image: Image, stages: Stages, context: Context, timing: Timing
+    record: UnitRecord,
+    image: Image,
+    choice: Choice,
+    stages: Stages,
+    context: Context,
+    timing: Timing,
 ) -> dict[str, Any]:
     store = UnitStore(context.state_dir)
     paths = store.paths(record.unit, record.generation)
-    write_note(paths, PAYLOAD, {"bytes": image.payload_bytes})
+    write_note(paths, PAYLOAD, {"bytes": image.payload_bytes, "choice": choice.to_json()})
     note_start(context, record, "restore", context.received, image=image.token)
     return stages.run(store, record, image.answers, timing, context)

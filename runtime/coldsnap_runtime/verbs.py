@@ -74,7 +74,7 @@ VERBS: dict[str, Verb] = {
     "unit.checkpoint": Verb("unit_verbs:checkpoint", "dump a quiesced unit; it serves on"),
     "unit.discard": Verb("unit_verbs:discard", "remove a dump that is not wanted any more"),
     "unit.expose": Verb("unit_verbs:expose", "hand the host ports to a generation"),
-    "unit.hydrate": Verb("unit_calls:hydrate", "model bytes back into a restored engine"),
+    "unit.hydrate": Verb("unit_hydrate:hydrate", "model bytes back into a restored engine"),
     "unit.launch": Verb("unit_verbs:launch", "start an engine cold and wait until it is ready"),
     "unit.quiesce": Verb("unit_calls:quiesce", "drain an engine and hold it still for a while"),
     "unit.restore": Verb("restore_verb:restore", "bring an artifact back as a new generation"),

@@ -8,6 +8,7 @@ from coldsnap.sdk import (
     Change,
     ColdSnapError,
     FactRequest,
+    JobEvent,
     Outputs,
     Row,
     Seen,
@@ -20,6 +21,7 @@ from coldsnap_core.captures import short, size
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import mounts_of, unit_of
 from coldsnap_core.restore.admission import admit
+from coldsnap_core.restore.cold import may_start_cold, provider, start_cold
 from coldsnap_core.restore.spec import RestoreSpec
 from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
 from coldsnap_core.units import (
@@ -44,11 +46,15 @@ class Restore(Step[RestoreSpec]):
     spec = RestoreSpec
     outputs: ClassVar = {
         "generation": "number of the restored process tree",
-        "artifact": "digest of the manifest",
+        "artifact": "digest of the manifest; empty after a cold start",
+        "provider": "policy, used (native, recovery, image or cold), faults[provider, code, "
+        "reason]; null when it served already",
         "expected": "recorded answers, for core.accept",
         "cold_start_seconds": "cold start to the first token at capture, if it was measured",
         "cold_start": "its phases: seconds, phases[name, start, seconds, depth]",
         "sizes": "bytes by kind, as the capture counted them",
+        "process_image": "how its pages came: rung, bytes, gib_per_second, threads, pages_checked, "
+        "left[rung, code, reason]",
         "timing": "spans",
     }
 
@@ -73,20 +79,17 @@ class Restore(Step[RestoreSpec]):
         if not manifest:
             if not ctx.run and not seen.get("staged", True):
                 return Change(Action.UNKNOWN, "restore", (Row(Action.UNKNOWN, "capsule", ""),))
-            raise ColdSnapError(
-                "restore.artifact-missing",
-                f"the store holds no artifact {spec.artifact!r}",
-                ctx.where,
-                details=(f"store: {store_path(ctx)}",),
-                remedy="capture it first, or look what is there: coldsnap artifact list",
-            )
+            return _cold_or_raise(spec, _missing(spec, ctx))
         same = _serving(seen, manifest, ctx)
         if same is not None:
             return unchanged(
                 f"generation {same.number} serves it", Row(Action.NONE, "capsule", short(manifest))
             )
-        admit(seen["descriptor"], seen["identity"], ctx.where)
-        rows = _rows(manifest, seen["descriptor"])
+        try:
+            admit(seen["descriptor"], seen["identity"], ctx.where)
+        except ColdSnapError as error:
+            return _cold_or_raise(spec, error)
+        rows = _rows(manifest, seen["descriptor"], spec)
         return Change(Action.CREATE, _SUMMARIES[spec.through], rows, data={"manifest": manifest})
 
     def apply(self, spec: RestoreSpec, change: Change, ctx: StepContext) -> Outputs:
@@ -96,18 +99,37 @@ class Restore(Step[RestoreSpec]):
             "ports": [port.model_dump() for port in unit_of(ctx).ports],
             "mounts": mounts_of(ctx),
             "verify": spec.verify,
+            "image_mode": spec.image_mode,
             "deadline": spec.deadline,
             "criu": f"{place(ctx)['pack']}/criu/criu",
             "expose": False,
+            "provider": spec.provider,
         }
         if unit_of(ctx).devices:
             request["devices"] = list(unit_of(ctx).devices)
         if spec.through != "restore":
             request["then"] = _then(spec, ctx)
-        result = command(ctx, "unit.restore", request)
-        recorded = result.get("recorded") or {}
-        timing = result.get("timing")
-        return _outputs(int(result["generation"]), change.data["manifest"], recorded, timing)
+        try:
+            if "cold" in change.data:
+                raise ColdSnapError.from_json(change.data["cold"])
+            result = command(ctx, "unit.restore", request)
+        except ColdSnapError as error:
+            if not spec.cold_start or not may_start_cold(error):
+                raise
+            return self._cold(spec, error, ctx)
+        return _outputs(int(result["generation"]), change.data["manifest"], result)
+
+    def _cold(self, spec: RestoreSpec, error: ColdSnapError, ctx: StepContext) -> Outputs:
+        ctx.emit(JobEvent("log", f"starting cold: {error.message} ({error.code})"))
+        started = start_cold(ctx, error)
+        found = ask(ctx, "store.resolve", _reference(spec, ctx))
+        recorded = (found.get("descriptor") or {}).get("extensions") or {}
+        result = {
+            "recorded": recorded,
+            "provider": provider(spec.provider, error),
+            "timing": started.get("timing"),
+        }
+        return _outputs(int(started["generation"]), "", result)
 
     def recover(self, spec: RestoreSpec, seen: Seen, ctx: StepContext) -> None:
         """Stop every generation that was not there before."""
@@ -128,7 +150,8 @@ class Restore(Step[RestoreSpec]):
         same = _serving(seen, str(seen["manifest"]), ctx)
         found = ask(ctx, "store.resolve", _reference(spec, ctx))
         recorded = (found.get("descriptor") or {}).get("extensions") or {}
-        return _outputs(same.number if same else None, str(seen["manifest"]), recorded, None)
+        result = {"recorded": recorded, "provider": None, "timing": None}
+        return _outputs(same.number if same else None, str(seen["manifest"]), result)
 
 
 def _reference(spec: RestoreSpec, ctx: StepContext) -> dict[str, Any]:
@@ -149,11 +172,33 @@ def _serving(seen: Seen, manifest: str, ctx: StepContext) -> Generation | None:
     )
 
 
-def _rows(manifest: str, descriptor: Mapping[str, Any]) -> tuple[Row, ...]:
+def _missing(spec: RestoreSpec, ctx: StepContext) -> ColdSnapError:
+    return ColdSnapError(
+        "restore.artifact-missing",
+        f"the store holds no artifact {spec.artifact!r}",
+        ctx.where,
+        details=(f"store: {store_path(ctx)}",),
+        remedy="capture it first, or look what is there: coldsnap artifact list",
+    )
+
+
+def _cold_or_raise(spec: RestoreSpec, error: ColdSnapError) -> Change:
+    if not spec.cold_start:
+        raise error
+    row = Row(Action.CREATE, "process tree", f"cold start: {error.message}")
+    data = {"manifest": "", "cold": error.to_json()}
+    return Change(Action.CREATE, "start the engine cold", (row,), data=data)
+
+
+def _rows(manifest: str, descriptor: Mapping[str, Any], spec: RestoreSpec) -> tuple[Row, ...]:
     capsule = f"{short(manifest)}  {size(int(descriptor['bytes']))}"
-    rows = (Row(Action.CREATE, "capsule", capsule),)
-    payload = int(descriptor.get("payload_bytes") or 0)
-    return (*rows, Row(Action.NONE, "payload", size(payload))) if payload else rows
+    rows: tuple[Row, ...] = (Row(Action.CREATE, "capsule", capsule),)
+    if payload := int(descriptor.get("payload_bytes") or 0):
+        kept = size(payload) if spec.provider != "recovery" else "not used: provider recovery"
+        rows = (*rows, Row(Action.NONE, "payload", kept))
+    if spec.cold_start:
+        rows = (*rows, Row(Action.NONE, "last resort", "cold start"))
+    return rows
 
 
 def _essentials(descriptor: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,17 +228,19 @@ def _then(spec: RestoreSpec, ctx: StepContext) -> dict[str, Any]:
     return then
 
 
-def _outputs(
-    generation: int | None, manifest: str, recorded: Mapping[str, Any], timing: Any
-) -> Outputs:
+def _outputs(generation: int | None, manifest: str, result: Mapping[str, Any]) -> Outputs:
+    """From the answer of unit.restore, or what stands for one."""
+    recorded = result.get("recorded") or {}
     return {
         "generation": generation,
         "artifact": manifest,
+        "provider": result.get("provider"),
+        "process_image": result.get("process_image"),
         "expected": recorded.get("answers") or [],
         "cold_start_seconds": recorded.get("cold_start_seconds"),
         "sizes": recorded.get("sizes") or {},
         "cold_start": recorded.get("cold_start") or (recorded.get("notes") or {}).get("cold-start"),
-        "timing": timing,
+        "timing": result.get("timing"),
     }
 
 
