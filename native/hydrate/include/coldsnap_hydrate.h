@@ -101,9 +101,9 @@ typedef struct coldsnap_hydrate_request {
   uint8_t *digests;       /* 32 bytes per chunk, extent after extent. read: expected; write: made */
   uint64_t digest_count;
   uint8_t *extent_sha256; /* write: 32 bytes per extent, made; read: unused */
-  uint8_t *body_sha256;   /* write: 32 bytes, made; read: unused */
+  uint8_t *body_sha256;   /* write: 32 bytes, made; read: unused. Both NULL: left to identify */
   uint32_t check_padding; /* read: the bytes up to the next extent must be zero */
-  uint32_t reserved;
+  uint32_t is_unsynced;   /* write: the file need not be durable when the call returns */
   const int32_t *cancel;  /* looked at often; anything but 0 cancels. May be NULL */
   double seconds;         /* deadline; 0: none */
   coldsnap_hydrate_progress progress; /* may be NULL */
@@ -143,7 +143,11 @@ int coldsnap_hydrate_read(coldsnap_hydrate_session *session,
                           const coldsnap_hydrate_request *request,
                           coldsnap_hydrate_metrics *metrics);
 
-/* Memory -> file, in one pass; the file is durable when this returns 0, and gone if it does not. */
+/*
+ * Memory -> file, in one pass; the file is durable (unless is_unsynced) when this returns 0, and gone
+ * if it does not. SHA-256 of the body is the work of one core: a caller that cannot wait for it
+ * leaves it out and lets coldsnap_hydrate_identify do it later.
+ */
 int coldsnap_hydrate_write(coldsnap_hydrate_session *session,
                            const coldsnap_hydrate_request *request,
                            coldsnap_hydrate_metrics *metrics);

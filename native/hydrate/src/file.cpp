@@ -230,8 +230,9 @@ void OutputFile::write_direct(const void *from, uint64_t offset, size_t bytes) c
   }
 }
 
-void OutputFile::keep() {
-  if (fchmod(buffered_.get(), 0400) != 0 || fsync(buffered_.get()) != 0) refuse(errno);
+void OutputFile::keep(bool is_durable) {
+  if (fchmod(buffered_.get(), 0400) != 0) refuse(errno);
+  if (is_durable && fsync(buffered_.get()) != 0) refuse(errno);
   is_kept_ = true;
 }
 

@@ -78,8 +78,8 @@ class OutputFile {
   void write(const void *from, uint64_t offset, size_t bytes) const;
   // Offset, bytes and address are aligned. Falls back to write().
   void write_direct(const void *from, uint64_t offset, size_t bytes) const;
-  // Makes it durable and read-only.
-  void keep();
+  // Makes it read-only and, if asked, durable.
+  void keep(bool is_durable);
 
  private:
   [[noreturn]] void refuse(int number) const;

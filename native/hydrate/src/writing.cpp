@@ -20,8 +20,9 @@ void hash_zeros(Sha256 &body, uint64_t bytes) {
 }
 
 const coldsnap_hydrate_request &checked(const coldsnap_hydrate_request &request) {
-  const bool is_complete = request.extent_sha256 != nullptr && request.body_sha256 != nullptr;
-  if (!is_complete && request.extent_count > 0) {
+  const bool wants_extents = request.extent_sha256 != nullptr;
+  const bool wants_body = request.body_sha256 != nullptr;
+  if (wants_extents != wants_body && request.extent_count > 0) {
     throw Failure(COLDSNAP_HYDRATE_INVALID, "the request has no room for the digests it makes");
   }
   return request;
@@ -34,7 +35,8 @@ Writing::Writing(Session &session, const coldsnap_hydrate_request &request)
       request_(checked(request)),
       work_(request, true),
       file_(request.path, request.file_bytes, session.io()),
-      control_(request, work_.total_bytes()) {
+      control_(request, work_.total_bytes()),
+      is_identified_(request.body_sha256 != nullptr) {
   // What a call before this one left behind when it failed.
   for (unsigned i = 0; i < session.pool().threads(); i++) {
     for (auto &slot : session.lane(i).slots) slot.is_unhashed = false;
@@ -42,7 +44,7 @@ Writing::Writing(Session &session, const coldsnap_hydrate_request &request)
 }
 
 void Writing::work(unsigned thread) {
-  if (thread == 0) {
+  if (thread == 0 && is_identified_) {
     identify();
   } else {
     move(session_.lane(thread));
@@ -51,7 +53,7 @@ void Writing::work(unsigned thread) {
 
 void Writing::finish() {
   control_.conclude();
-  file_.keep();
+  file_.keep(request_.is_unsynced == 0);
 }
 
 void Writing::move(Lane &lane) {
@@ -69,7 +71,7 @@ void Writing::move_job(Lane &lane, uint64_t number, const Job &job) {
   for (uint64_t at = 0; at < job.bytes; at += session_.slot_bytes()) {
     control_.check();
     const Piece piece = fetch(lane, job, at);
-    publish({number, at}, piece);
+    if (is_identified_) publish({number, at}, piece);
     if (digest.is_made()) {
       const Turn turn(session_.pool(), lane);
       const Timed timed(lane.spent.digest_ns);

@@ -21,7 +21,7 @@ class Writing {
   Writing(Session &session, const coldsnap_hydrate_request &request);
 
   Control &control() { return control_; }
-  // Thread 0 identifies, the others move.
+  // Thread 0 identifies, the others move; all move where nobody wants the identity now.
   void work(unsigned thread);
   // Throws the first failure of any thread; the file is durable otherwise.
   void finish();
@@ -52,6 +52,7 @@ class Writing {
   Work work_;
   OutputFile file_;
   Control control_;
+  const bool is_identified_;
   std::atomic<uint64_t> next_ = 0;
 
   std::mutex mutex_;

@@ -8,6 +8,7 @@
         verify_pack(session, pack)
 """
 
+from coldsnap_runtime.hydrate.drafts import draft_io, finish_draft, is_draft, write_draft
 from coldsnap_runtime.hydrate.library import Library, load_library
 from coldsnap_runtime.hydrate.packs import Report, hydrate_pack, verify_pack
 from coldsnap_runtime.hydrate.region import Region, graph_memory
@@ -21,10 +22,14 @@ __all__ = [
     "Report",
     "Session",
     "Source",
+    "draft_io",
+    "finish_draft",
     "graph_memory",
     "hydrate_pack",
+    "is_draft",
     "load_library",
     "verify_pack",
+    "write_draft",
     "write_pack",
     "write_pack_as",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.hydrate.session import (
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 
 ALGORITHMS = {"sha256": Algorithm.SHA256, "blake3": Algorithm.BLAKE3}
 _REFETCH = "fetch the pack again, or restore with the recovery weights"
+
+
+class Packed(Protocol):
+    """A body and what its index says of it, such as an open pack."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def index(self) -> PackIndex: ...
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ def hydrate_pack(
     """
     for extent_id in addresses:
         pack.index.find(extent_id)
-    extents = [extent for extent in pack.extents if extent.id in addresses]
+    extents = [extent for extent in pack.index.extents if extent.id in addresses]
     places = [addresses[extent.id] for extent in extents]
     transfer = _transfer(pack, extents, places, verify, seconds, cancel, progress)
     return Report.of(session.read(transfer, _namer(pack, extents)))
@@ -112,8 +122,28 @@ def verify_pack(
         ColdSnapError: ``pack.chunk-differs``, ``pack.extent-differs``, ``pack.padding``,
             ``pack.body-differs``, ``pack.short``, ``pack.grown``, ``pack.changed``, ``file.*``.
     """
+    report, made = check_pack(session, pack, identity=identity, cancel=cancel, progress=progress)
+    if made is not None:
+        _check_identity(pack, made)
+    return report
+
+
+def check_pack(
+    session: Session,
+    pack: Packed,
+    *,
+    identity: bool,
+    cancel: Cancel | None = None,
+    progress: Progress | None = None,
+) -> tuple[Report, Made | None]:
+    """As `verify_pack`, but the identity, if wanted, is given back and not compared.
+
+    Raises:
+        ColdSnapError: ``pack.chunk-differs``, ``pack.padding``, ``pack.short``, ``pack.grown``,
+            ``pack.changed``, ``file.*``.
+    """
     stop = cancel or Cancel()
-    extents = list(pack.extents)
+    extents = list(pack.index.extents)
     total = pack.index.body.bytes
     chunks = _transfer(pack, extents, [0] * len(extents), True, 0, stop, None)
     beside = _Beside(session, pack, stop) if identity else None
@@ -127,19 +157,17 @@ def verify_pack(
         raise
     finally:
         made = beside.join(progress, total) if beside else None
-    if made is not None:
-        _check_identity(pack, made)
-    return report
+    return report, made
 
 
 class _Beside:
     """The identity, on a thread of its own."""
 
-    def __init__(self, session: Session, pack: PackReader, cancel: Cancel) -> None:
+    def __init__(self, session: Session, pack: Packed, cancel: Cancel) -> None:
         self.done = 0
         self._made: Made | None = None
         self._error: BaseException | None = None
-        entries = [(e.offset, e.length, 0) for e in pack.extents]
+        entries = [(e.offset, e.length, 0) for e in pack.index.extents]
         self._transfer = Transfer(
             pack.name,
             pack.index.body.bytes,
@@ -189,8 +217,8 @@ def _both(progress: Progress | None, beside: _Beside | None, total: int) -> Prog
     return lambda done, _: progress(min(done, beside.done), total)
 
 
-def _check_identity(pack: PackReader, made: Made) -> None:
-    for number, extent in enumerate(pack.extents):
+def _check_identity(pack: Packed, made: Made) -> None:
+    for number, extent in enumerate(pack.index.extents):
         found = made.extents[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
         if f"sha256:{found}" != extent.sha256:
             raise _damaged(pack, "extent-differs", extent, "its digest")
@@ -200,7 +228,7 @@ def _check_identity(pack: PackReader, made: Made) -> None:
 
 
 def _transfer(
-    pack: PackReader,
+    pack: Packed,
     extents: Sequence[Extent],
     addresses: Sequence[int],
     verify: bool,
@@ -233,7 +261,7 @@ def _digests(extents: Sequence[Extent]) -> bytes:
     return bytes.fromhex("".join("".join(extent.chunks) for extent in extents))
 
 
-def _namer(pack: PackReader, extents: Sequence[Extent]) -> NamePlace:
+def _namer(pack: Packed, extents: Sequence[Extent]) -> NamePlace:
     def name(code: int, number: int, chunk: int | None) -> ColdSnapError | None:
         extent = extents[number]
         if code == Code.PADDING:
@@ -248,6 +276,6 @@ def _namer(pack: PackReader, extents: Sequence[Extent]) -> NamePlace:
     return name
 
 
-def _damaged(pack: PackReader, reason: str, extent: Extent, place: str) -> ColdSnapError:
+def _damaged(pack: Packed, reason: str, extent: Extent, place: str) -> ColdSnapError:
     message = f"{pack.name} is damaged: extent {extent.id!r}, {place}"
     return ColdSnapError(f"pack.{reason}", message, remedy=_REFETCH)

@@ -59,6 +59,10 @@ class Transfer:
     """Expected, 32 bytes per chunk; None where they are made or not wanted."""
     digest_count: int = 0
     check_padding: bool = False
+    identity: bool = True
+    """Of a write: SHA-256 of body and extents, the work of one core; else `identify` does it."""
+    is_durable: bool = True
+    """Of a write: the file is on the disk when the call returns."""
     seconds: float = 0
     """Deadline; 0: none."""
     cancel: Cancel | None = None
@@ -91,6 +95,7 @@ class Prepared:
         self._body_sha256 = (ctypes.c_uint8 * DIGEST_BYTES)()
         self.raised: list[BaseException] = []
         self._progress = self._callback(transfer.progress)
+        has_identity = transfer.identity or not makes
         self.request = Request(
             struct_bytes=ctypes.sizeof(Request),
             algorithm=transfer.algorithm,
@@ -101,9 +106,10 @@ class Prepared:
             chunk_bytes=transfer.chunk_bytes,
             digests=self._digests,
             digest_count=size // DIGEST_BYTES,
-            extent_sha256=self._extent_sha256,
-            body_sha256=self._body_sha256,
+            extent_sha256=self._extent_sha256 if has_identity else None,
+            body_sha256=self._body_sha256 if has_identity else None,
             check_padding=int(transfer.check_padding),
+            is_unsynced=int(not transfer.is_durable),
             cancel=ctypes.pointer(transfer.cancel.flag) if transfer.cancel else None,
             seconds=transfer.seconds,
             progress=self._progress,

@@ -109,7 +109,7 @@ class Request(ctypes.Structure):
         ("extent_sha256", POINTER(c_uint8)),
         ("body_sha256", POINTER(c_uint8)),
         ("check_padding", c_uint32),
-        ("reserved", c_uint32),
+        ("is_unsynced", c_uint32),
         ("cancel", POINTER(c_int32)),
         ("seconds", c_double),
         ("progress", ProgressCallback),

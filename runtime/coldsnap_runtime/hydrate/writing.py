@@ -125,11 +125,31 @@ def _write_named(
     sources: Sequence[Source],
     options: Options,
 ) -> PackRef:
+    temporary = temporary_in(folder)
+    transfer = transfer_of(temporary, sources, options)
+    made = write_body(session, transfer)
+    try:
+        index = index_of(sources, transfer, made, options)
+        return _publish(temporary, name(index), index)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def temporary_in(folder: Path) -> Path:
+    """A name that no reader takes for a pack."""
+    return folder / f".pack.{secrets.token_hex(8)}.tmp"
+
+
+def transfer_of(path: Path, sources: Sequence[Source], options: Options) -> Transfer:
+    """The call that writes `sources` to the file `path`.
+
+    Raises:
+        ColdSnapError: ``pack.unsorted``, ``pack.duplicate``.
+    """
     _check_order(sources)
-    temporary = folder / f".pack.{secrets.token_hex(8)}.tmp"
     entries = list(_entries(sources))
-    transfer = Transfer(
-        path=os.fspath(temporary),
+    return Transfer(
+        path=os.fspath(path),
         file_bytes=entries[-1][0] + padded(entries[-1][1]) if entries else 0,
         extents=entries,
         chunk_bytes=options.chunk_bytes,
@@ -139,15 +159,14 @@ def _write_named(
         cancel=options.cancel,
         progress=options.progress,
     )
-    made = _write(session, transfer)
-    try:
-        index = _index(sources, transfer, made, options)
-        return _publish(temporary, name(index), index)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def _write(session: Session, transfer: Transfer) -> Made:
+def write_body(session: Session, transfer: Transfer) -> Made:
+    """Write the file.
+
+    Raises:
+        ColdSnapError: ``file.disk-full``, ``file.unwritable``, ``hydrate.*``; nothing is left then.
+    """
     try:
         return session.write(transfer)[1]
     except ColdSnapError as error:
@@ -158,11 +177,16 @@ def _write(session: Session, transfer: Transfer) -> Made:
 
 def _publish(temporary: Path, names: Names, index: PackIndex) -> PackRef:
     body_path, index_path = names
-    data = index.to_bytes()
     # An older index must not stand beside the new body, not even for a moment.
     index_path.unlink(missing_ok=True)
     temporary.replace(body_path)
     fsync_dir(temporary.parent)
+    return publish_index(body_path, index_path, index)
+
+
+def publish_index(body_path: Path, index_path: Path, index: PackIndex) -> PackRef:
+    """Write the index of a body that has its name."""
+    data = index.to_bytes()
     write_atomic(index_path, data, 0o400)
     index_sha256 = "sha256:" + hashlib.sha256(data).hexdigest()
     return PackRef(
@@ -185,12 +209,17 @@ def _entries(sources: Sequence[Source]) -> Iterator[tuple[int, int, int]]:
         at += padded(source.length)
 
 
-def _index(
+def index_of(
     sources: Sequence[Source],
     transfer: Transfer,
     made: Made,
     options: Options,
 ) -> PackIndex:
+    """The index of what was written.
+
+    Raises:
+        ColdSnapError: ``pack.index-invalid`` for ids or attributes that an index cannot hold.
+    """
     chunking = Chunking(options.chunk_bytes, options.algorithm)
     extents = []
     first = 0

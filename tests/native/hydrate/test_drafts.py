@@ -1,0 +1,116 @@
+"""Packs in two steps: what a draft becomes, and what stops it."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+from host_memory import CHUNK, LENGTHS, Memory
+
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.pack import PackRef, open_pack
+from coldsnap.artifact.pack_index import read_index
+from coldsnap_runtime.hydrate import (
+    Library,
+    Options,
+    Region,
+    Session,
+    Source,
+    finish_draft,
+    hydrate_pack,
+    is_draft,
+    write_draft,
+)
+from coldsnap_runtime.hydrate.structures import Io, Place
+
+
+@pytest.fixture
+def sources(memory: Memory, contents: dict[str, bytes]) -> list[Source]:
+    for name, data in contents.items():
+        ctypes.memmove(memory.addresses[name], data, len(data))
+    return [Source(name, length, memory.addresses[name]) for name, length in LENGTHS.items()]
+
+
+def paths(folder: Path) -> tuple[Path, Path]:
+    folder.mkdir(exist_ok=True)
+    return folder / "payload.pack", folder / "payload.index.json"
+
+
+def test_a_finished_draft_is_the_pack(
+    session: Session,
+    library: Library,
+    sources: list[Source],
+    contents: dict[str, bytes],
+    ref: PackRef,
+    tmp_path: Path,
+) -> None:
+    body, index = paths(tmp_path / "new")
+    options = Options(chunk_bytes=CHUNK, attributes={"layout": "x"})
+    assert write_draft(session, body, index, sources, options) == ref.bytes
+    assert body.read_bytes() == ref.body.read_bytes()
+    assert sorted(path.name for path in body.parent.iterdir()) == [index.name, body.name]
+    # A draft brings its bytes back, but is no pack yet.
+    with open_pack(body, index) as draft:
+        assert is_draft(draft.index)
+        back = Memory(LENGTHS)
+        hydrate_pack(session, draft, back.addresses)
+        assert {name: back.read(name) for name in contents} == contents
+        with pytest.raises(ColdSnapError, match="-differs"):
+            draft.verify()
+    made = finish_draft(library, body, index)
+    assert (made.sha256, made.bytes) == (ref.sha256, ref.bytes)
+    assert sorted(path.name for path in body.parent.iterdir()) == [index.name, body.name]
+    with open_pack(body, index, index_sha256=made.index_sha256) as pack:
+        assert pack.index.attributes == {"layout": "x"}
+        assert not is_draft(pack.index)
+        assert pack.verify() == ref.bytes
+
+
+def test_a_draft_from_a_device(
+    library: Library, fake_cuda: Path, sources: list[Source], ref: PackRef, tmp_path: Path
+) -> None:
+    body, index = paths(tmp_path / "new")
+    driver = str(fake_cuda)
+    with (
+        open_pack(ref.body, ref.index) as pack,
+        Region(library, 1 << 20, cuda_library=driver) as region,
+        Session(library, Place.CUDA, io=Io.BUFFERED, threads=3, cuda_library=driver) as device,
+    ):
+        addresses = {
+            source.id: region.address + 65_536 * number * 6 for number, source in enumerate(sources)
+        }
+        addresses["f"] = region.address + 65_536 * 3
+        hydrate_pack(device, pack, {k: v for k, v in addresses.items() if k in "cf"})
+        chosen = [Source(name, LENGTHS[name], addresses[name]) for name in "cf"]
+        write_draft(device, body, index, chosen)
+    made = finish_draft(library, body, index)
+    with open_pack(body, index) as written, open_pack(ref.body, ref.index) as original:
+        assert written.read("f") == original.read("f")
+        assert made.sha256 == written.index.body.sha256
+
+
+@pytest.mark.parametrize("place", ["chunk", "padding", "length"])
+def test_a_body_that_is_not_what_was_in_memory(
+    session: Session, library: Library, sources: list[Source], tmp_path: Path, place: str
+) -> None:
+    body, index = paths(tmp_path / "new")
+    write_draft(session, body, index, sources, Options(chunk_bytes=CHUNK))
+    body.chmod(0o600)
+    with body.open("r+b") as file:
+        if place == "length":
+            file.truncate(body.stat().st_size - 4096)
+        else:
+            file.seek(-1 if place == "padding" else -300_000, 2)
+            file.write(b"\xff")
+    code = {"chunk": "chunk-differs", "padding": "padding", "length": "short"}[place]
+    with pytest.raises(ColdSnapError, match=rf"pack\.{code}"):
+        finish_draft(library, body, index)
+    assert is_draft(read_index(index.read_bytes()))
+
+
+def test_a_draft_of_nothing(session: Session, library: Library, tmp_path: Path) -> None:
+    body, index = paths(tmp_path / "new")
+    assert write_draft(session, body, index, []) == 0
+    made = finish_draft(library, body, index)
+    assert made.sha256.endswith("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
