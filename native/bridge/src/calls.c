@@ -77,25 +77,31 @@ PUBLIC nccl_result ncclGroupSimulateEnd(void *info) {
   return result;
 }
 
-/* A communicator's own questions have answers while it is closed: watchdogs go on asking. */
-#define QUESTION(NAME, TYPE, ANSWER)                                                               \
+/* Questions have answers while communicators are away, whatever is done to them: watchdogs go on
+ * asking, and end the engine when they get an error. */
+#define QUESTION(NAME, TYPE, KNOWN, ANSWER)                                                        \
   PUBLIC nccl_result NAME(nccl_comm comm, TYPE *answer) {                                          \
     FIND(NAME)                                                                                     \
-    struct comm *closed = bridge_is_on() ? bridge_comm(comm) : NULL;                               \
-    if (closed != NULL && !closed->is_dead && answer != NULL && bridge_state() == STATE_CLOSED) {  \
+    struct comm *known = bridge_is_on() ? bridge_comm(comm) : NULL;                                \
+    if (known == NULL || answer == NULL) return function(comm, answer);                            \
+    while (!bridge_enter()) {                                                                      \
+      int state = bridge_state();                                                                  \
+      if (known->is_dead) return bridge_destroyed();                                               \
+      if (state == STATE_OPEN) continue; /* open again meanwhile */                                \
+      if (state == STATE_BROKEN || !(KNOWN)) return bridge_closed();                               \
       *answer = ANSWER;                                                                            \
       return NCCL_SUCCESS;                                                                         \
     }                                                                                              \
-    ENTER(comm)                                                                                    \
-    nccl_result result = function(real, answer);                                                   \
+    nccl_result result =                                                                           \
+        known->is_dead ? bridge_destroyed() : function(known->real, answer);                       \
     LEAVE                                                                                          \
     return result;                                                                                 \
   }
 
-QUESTION(ncclCommCount, int, closed->ranks)
-QUESTION(ncclCommUserRank, int, closed->rank)
-QUESTION(ncclCommCuDevice, int, closed->device)
-QUESTION(ncclCommGetAsyncError, nccl_result, NCCL_SUCCESS)
+QUESTION(ncclCommCount, int, known->ranks > 0, known->ranks)
+QUESTION(ncclCommUserRank, int, known->ranks > 0, known->rank)
+QUESTION(ncclCommCuDevice, int, known->ranks > 0, known->device)
+QUESTION(ncclCommGetAsyncError, nccl_result, true, NCCL_SUCCESS)
 
 PUBLIC const char *ncclGetLastError(nccl_comm comm) {
   __typeof__(&ncclGetLastError) function =

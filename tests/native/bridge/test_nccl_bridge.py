@@ -286,7 +286,13 @@ def test_closing_waits_for_calls_that_are_under_way(start) -> None:
             if got == 5: refused[i] += 1
             elif got == [i]: done[i] += 1
             else: wrong.append(got)
+    def watch():
+        error = ctypes.c_int()
+        while time.monotonic() < end:
+            code = nccl.lib.ncclCommGetAsyncError(comms[0], ctypes.byref(error))
+            if code or error.value: wrong.append(["watchdog", code, error.value])
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    threads.append(threading.Thread(target=watch))
     [t.start() for t in threads]
     turns = 0
     while time.monotonic() < end - 0.2:
