@@ -11,9 +11,15 @@ from typing import Final
 
 from coldsnap_runtime.process_image.memory_areas import (
     ADVICE_DONTDUMP,
+    ADVICE_DONTFORK,
     ADVICE_HUGEPAGE,
+    ADVICE_MERGEABLE,
     ADVICE_NOHUGEPAGE,
+    ADVICE_RANDOM,
+    ADVICE_SEQUENTIAL,
+    ADVICE_WIPEONFORK,
     ANON_PRIVATE,
+    FILE_PRIVATE,
     HEAP,
     MAP_ANONYMOUS,
     MAP_NORESERVE,
@@ -32,6 +38,14 @@ _PLAIN_FLAGS: Final = MAP_PRIVATE | MAP_ANONYMOUS
 # the memory (DONTFORK).
 _PLAIN_ADVICE: Final = ADVICE_HUGEPAGE | ADVICE_NOHUGEPAGE | ADVICE_DONTDUMP
 
+_ADVICE_NAMES: Final = {
+    ADVICE_SEQUENTIAL: "sequential",
+    ADVICE_RANDOM: "random",
+    ADVICE_DONTFORK: "not inherited by forks",
+    ADVICE_MERGEABLE: "mergeable",
+    ADVICE_WIPEONFORK: "wiped in forks",
+}
+
 _BELOW: Final = 8 << 20
 _ABOVE: Final = 1 << 20
 """Around an address that the kernel writes to: a usual stack grows so far below it, and thread
@@ -40,14 +54,26 @@ _SMALLEST: Final = 64 << 10
 """Less than this is not worth an entry: CRIU is as fast."""
 
 
+def why_it_stays(area: Area) -> str:
+    """What is not plain about the area, in words; empty if it may be moved."""
+    if not area.is_a(ANON_PRIVATE):
+        return "mapped file" if area.is_a(FILE_PRIVATE) else "shared or special memory"
+    if area.status & ~HEAP != _PLAIN_STATUS:
+        return "special memory (stack, device, ring)"
+    if area.flags & ~MAP_NORESERVE != _PLAIN_FLAGS:
+        return "locked, droppable or growing memory"
+    if area.prot != READ_WRITE:
+        return "not readable and writable"
+    if area.advice & ~_PLAIN_ADVICE:
+        return "advice: " + ", ".join(
+            name for bit, name in _ADVICE_NAMES.items() if area.advice & bit
+        )
+    return ""
+
+
 def is_plain(area: Area) -> bool:
     """Whether the whole area is of the kind that may be moved, hot addresses aside."""
-    return (
-        area.status & ~HEAP == _PLAIN_STATUS
-        and area.flags & ~MAP_NORESERVE == _PLAIN_FLAGS
-        and area.prot == READ_WRITE
-        and not area.advice & ~_PLAIN_ADVICE
-    )
+    return not why_it_stays(area)
 
 
 def movable_ranges(process: Process, area: Area) -> list[Range]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +22,12 @@ from coldsnap_runtime.process_image.image_messages import image_messages
 from coldsnap_runtime.process_image.mapped_memory import mapped_files, with_mappings
 from coldsnap_runtime.process_image.page_map import Run, without
 from coldsnap_runtime.process_image.process_image import ProcessImage, read_process_image
-from coldsnap_runtime.process_image.rewrite_plan import ProcessPlan, index_of, plan_rewrite
+from coldsnap_runtime.process_image.rewrite_plan import (
+    ProcessPlan,
+    index_of,
+    kept_by_reason,
+    plan_rewrite,
+)
 
 Mode = Literal["ext", "mmap"]
 
@@ -52,6 +57,8 @@ class Rewritten:
     areas: int
     runs: int
     processes: tuple[Moved, ...]
+    kept: Mapping[str, int]
+    """Bytes of `bytes_kept` by why they stay, the most first: what the next cut could take."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -172,4 +179,5 @@ def _summary(image: ProcessImage, plans: list[ProcessPlan], mode: Mode) -> Rewri
         areas=sum(item.areas for item in moved),
         runs=sum(item.runs for item in moved),
         processes=moved,
+        kept=kept_by_reason(image, plans),
     )

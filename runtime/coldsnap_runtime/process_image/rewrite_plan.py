@@ -22,7 +22,7 @@ from coldsnap_runtime.process_image.memory_areas import (
     Area,
     Range,
 )
-from coldsnap_runtime.process_image.movable import movable_ranges, worth_moving
+from coldsnap_runtime.process_image.movable import movable_ranges, why_it_stays, worth_moving
 from coldsnap_runtime.process_image.page_map import Run, within
 from coldsnap_runtime.process_image.process_image import Process, ProcessImage
 from coldsnap_runtime.process_image.shared_pages import shared_areas
@@ -109,6 +109,31 @@ def index_of(plans: list[ProcessPlan], *, is_mapped: bool) -> FillIndex:
         areas=tuple(areas),
         runs=tuple(runs),
     )
+
+
+def kept_by_reason(image: ProcessImage, plans: list[ProcessPlan]) -> dict[str, int]:
+    """Bytes that stay with CRIU, by the reason in words, the most first."""
+    moved = {plan.process.pid: plan for plan in plans}
+    found: dict[str, int] = {}
+    for process in image.processes:
+        plan = moved.get(process.pid)
+        gone: dict[int, int] = {}
+        for piece in plan.pieces if plan else ():
+            gone[piece.area.start] = gone.get(piece.area.start, 0) + piece.bytes
+        for area, runs in zip(process.areas, process.runs, strict=True):
+            size = sum(run.bytes for run in runs) - gone.get(area.start, 0)
+            if size:
+                reason = why_it_stays(area) or _why_not_moved(process, area, plan)
+                found[reason] = found.get(reason, 0) + size
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _why_not_moved(process: Process, area: Area, plan: ProcessPlan | None) -> str:
+    if plan is None:
+        return "process of which little could be moved"
+    if any(area.start <= address < area.end for address in process.hot):
+        return "near a stack, thread block or rseq"
+    return "short runs, guarded or shared by forks"
 
 
 def _movable(process: Process, shared: frozenset[tuple[int, int]]) -> tuple[Piece, ...]:
