@@ -16,7 +16,7 @@ _MAX_SPANS: Final = 2048
 _MAX_DEPTH: Final = 8
 _FIRST_TOKEN: Final = "first-token"  # noqa: S105 - the name of a span
 _SHOWN_ATTRIBUTES: Final = (
-    "rung", "provider", "policy", "threads", "pages", "chunks", "process", "reason",
+    "rung", "provider", "threads", "pages", "chunks", "process", "reason",
 )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def note_of(phase: Phase) -> str:
         if name.endswith("_seconds") and (value := _float(text)) is not None:
             words.append(f"{name.removesuffix('_seconds').replace('_', ' ')} {duration(value)}")
         elif name in _SHOWN_ATTRIBUTES and text:
-            words.append(text if name in ("rung", "provider", "process", "policy") else
+            words.append(text if name in ("rung", "provider", "process") else
                          f"{text} {name}" if text.isdecimal() else f"{name}: {text}")  # fmt: skip
     return ", ".join(words)
 

@@ -5,7 +5,7 @@ The template gets plain numbers and text; Jinja2 escapes all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,10 +13,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from coldsnap import __version__
 from coldsnap.render.errors import error_text
 from coldsnap.render.palette import clean
-from coldsnap.render.quantities import duration, local_time, short_digest, size, times
+from coldsnap.render.quantities import duration, fine, local_time, short_digest, size, times
+from coldsnap.render.report.waterfall import Lane, lanes_of
 
 if TYPE_CHECKING:
-    from coldsnap.render.report.model import Race, RunReport, SpanBar, StepBar
+    from coldsnap.render.report.model import RunReport, SpanBar, StepBar
+    from coldsnap.render.report.races import Race
 
 _MAX_TICKS: Final = 8
 _SHOWN_STATES: Final = ("done", "failed", "recovered", "applying", "recovering")
@@ -89,14 +91,25 @@ def _tiles(report: RunReport) -> list[tuple[str, str]]:
 
 
 def _race(race: Race, report: RunReport) -> dict[str, Any]:
-    longest = max(race.restore_seconds, race.cold_seconds or 0.0, 0.001)
+    """Two waterfalls on one axis, and the restore again on an axis of its own."""
     label = clean(f"{race.unit} on {race.host}") if len(report.races) > 1 else clean(race.unit)
-    bars = []
-    if race.cold_seconds is not None:
-        bars.append(("cold start", race.cold_seconds, race.cold_seconds / longest * 100, "cold"))
-    share = race.restore_seconds / longest * 100
-    bars.append(("restore", race.restore_seconds, share, "done"))
-    return {"label": label, "bars": bars, "parts": race.parts}
+    lanes = lanes_of(race)
+    own = [lane for lane in lanes if lane.kind == "restore"]
+    longest = max([lane.start + lane.seconds for lane in own])
+    return {
+        "label": label,
+        "facts": [clean(fact) for fact in race.facts],
+        "ticks": _ticks(race.span),
+        "lanes": [_lane(lane, race.span) for lane in lanes],
+        "own_ticks": _ticks(longest),
+        "own": [_lane(lane, longest) for lane in own] if len(own) > 1 else [],
+    }
+
+
+def _lane(lane: Lane, span: float) -> Track:
+    state = "failed" if not lane.ok else lane.kind
+    track = _track(lane.label, lane.start, lane.seconds, state, lane.note, span, lane.depth)
+    return replace(track, amount=fine(lane.seconds))
 
 
 def _worth(bars: tuple[StepBar, ...]) -> list[StepBar]:

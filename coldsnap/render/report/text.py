@@ -8,10 +8,12 @@ from coldsnap.render.columns import Cell, table
 from coldsnap.render.errors import error_text
 from coldsnap.render.palette import PLAIN, Palette, clean
 from coldsnap.render.quantities import duration, local_time, plural, short_digest, size, times
+from coldsnap.render.report.waterfall import waterfall_text
 
 if TYPE_CHECKING:
     from coldsnap.engine.outcome import RunResult
-    from coldsnap.render.report.model import Race, RunReport, StepBar
+    from coldsnap.render.report.model import RunReport, StepBar
+    from coldsnap.render.report.races import Race
 
 _UNFINISHED = ("partial", "cancelled", "interrupted")
 STATE_STYLES = {
@@ -91,6 +93,9 @@ def _race_lines(race: Race, report: RunReport, palette: Palette) -> str:
     lines = ["   ".join(words)]
     if race.parts:
         lines.append("   " + "   ".join(_part(*part) for part in race.parts))
+    lines += [
+        f"   {palette.paint(clean(fact), 'warn')}" for fact in race.facts if "given up" in fact
+    ]
     return "\n".join(lines)
 
 
@@ -119,6 +124,7 @@ def report_text(report: RunReport, palette: Palette = PLAIN) -> str:
         rows = [_step_row(bar) for bar in bars]
         head = palette.paint(f"  {clean(host)} ({plural(len(bars), 'step')})", "strong")
         parts.append(head + "\n" + table((), rows, palette, indent="    "))
+    parts.extend(waterfall_text(race, palette) for race in report.races)
     parts.extend(error_text(error, palette) for error in report.errors)
     if report.races or report.captured:
         parts.append(closing_text(report, palette=palette))

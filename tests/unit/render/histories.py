@@ -76,6 +76,22 @@ def restored(hosts: tuple[str, ...] = ("gpu-1", "gpu-2")) -> History:
                     "generation": 12,
                     "artifact": "sha256:" + "9b" * 32,
                     "cold_start_seconds": 49.8,
+                    "cold_start": {
+                        "seconds": 49.8,
+                        "phases": [
+                            {"name": "namespaces", "start": 0.0, "seconds": 0.1, "depth": 0},
+                            {"name": "ready", "start": 0.1, "seconds": 48.0, "depth": 0},
+                            {"name": "weights", "start": 20.0, "seconds": 9.0, "depth": 1},
+                            {"name": "first token", "start": 49.6, "seconds": 0.2, "depth": 0},
+                        ],
+                    },
+                    "provider": {
+                        "policy": "auto",
+                        "used": "recovery",
+                        "faults": [{"provider": "native", "code": "pack.damaged", "reason": "x"}],
+                    },
+                    "process_image": {"rung": "ext", "left": []},
+                    "sizes": {"process": 4 << 30, "payload": 16 << 30, "kv_discarded": 42 << 30},
                     "timing": envelope(
                         ("process", 2.15, 0.9), ("read image", 2.2, 0.5), parent="s0"
                     ),

@@ -13,6 +13,7 @@ import pytest
 from coldsnap.render.report.html import report_html
 from coldsnap.render.report.model import report_of
 from coldsnap.render.report.text import closing_text, report_text
+from coldsnap.render.report.waterfall import lanes_of, waterfall_text
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,6 +43,7 @@ def test_a_restore_ends_in_the_figures_that_matter() -> None:
             "   cold start 50 s   18x   same answer: yes"
         ),
         "   process 0.9 s   hydrate 0.4 s (16 GiB, 43 GB/s)   first token 0.1 s",
+        "   weights by recovery (given up: native: pack.damaged)",
         (
             f" run {histories.RUN}; receipt .coldsnap/runs/01R/receipt.json;"
             f" coldsnap runs report {histories.RUN} --html report.html"
@@ -56,6 +58,32 @@ def test_spans_stand_where_their_host_says() -> None:
     assert (process.name, process.depth) == ("process", 0)
     assert process.start == pytest.approx(2.15)
     assert (inner.name, inner.depth) == ("read image", 1)
+
+
+def test_both_waterfalls_lie_on_one_axis() -> None:
+    (race,) = report_of(histories.restored(("gpu-1",))).races
+    assert race.span == pytest.approx(49.8)
+    lanes = {(lane.kind, lane.label): lane for lane in lanes_of(race)}
+    assert lanes["cold", "weights"].depth == 2
+    assert lanes["cold", "weights"].start == 20.0
+    assert lanes["restore", "hydrate"].start == pytest.approx(3.3 - 2.15), "from its own start"
+    assert lanes["restore", "hydrate"].note == "16 GiB, 43 GB/s"
+    rows = waterfall_text(race).splitlines()
+    assert "weights by recovery (given up: native: pack.damaged)" in rows[1]
+    bars = {row.split()[0]: row.count("█") for row in rows if "█" in row}
+    assert bars["cold"] == 40
+    assert bars["ready"] == 39
+    assert bars["restore"] == 2, "2.7 of 49.8 s"
+    assert bars["hydrate"] == 1, "what is too short to see is seen all the same"
+
+
+def test_a_capture_that_knows_no_phases_has_one_bar() -> None:
+    found = histories.restored(("gpu-1",))
+    for instance in found.instances.values():
+        outputs = {k: v for k, v in instance.outputs.items() if k != "cold_start"}
+        instance.outputs = outputs
+    (race,) = report_of(found).races
+    assert [lane.label for lane in lanes_of(race) if lane.kind == "cold"] == ["cold start"]
 
 
 def test_a_host_whose_clock_is_off_is_moved_to_its_step() -> None:

@@ -32,9 +32,15 @@ addEventListener("load", () => {
   });
   const open = [...document.querySelectorAll("details")].every((item) => item.open);
   const fits = document.documentElement.scrollWidth <= innerWidth;
+  const wholes = [...document.querySelectorAll("#races .whole")].map((row) => {
+    const rail = row.querySelector(".lane").getBoundingClientRect();
+    const bar = row.querySelector("i").getBoundingClientRect();
+    const left = (bar.left - rail.left) / rail.width;
+    return [row.querySelector(".name").textContent, left, bar.width / rail.width];
+  });
   const asked = performance.getEntriesByType("resource").length;
   const page = getComputedStyle(document.body).backgroundColor;
-  document.body.dataset.found = JSON.stringify({inside, open, fits, asked, page});
+  document.body.dataset.found = JSON.stringify({inside, open, fits, asked, page, wholes});
 });
 </script></body>
 """
@@ -72,6 +78,15 @@ def test_page_draws_and_its_button_opens_the_spans(tmp_path) -> None:
     assert found["open"]
     assert found["fits"]
     assert found["asked"] == 0
+
+
+def test_cold_start_and_restore_share_an_axis(tmp_path) -> None:
+    """Drawn, not only told: each bar's part of its rail is its part of the longer time."""
+    first, second, own, *_other_host = look(tmp_path)["wholes"]
+    assert [name for name, _, _ in (first, second, own)] == ["cold start", "restore", "restore"]
+    assert (first[1], first[2]) == pytest.approx((0, 1), abs=0.01)
+    assert (second[1], second[2]) == pytest.approx((0, 2.7 / 49.8), abs=0.005)
+    assert own[2] == pytest.approx(1, abs=0.01), "enlarged below"
 
 
 def test_page_fits_a_narrow_window(tmp_path) -> None:
