@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
     command = read_command(arguments)
     loaded = load(command.imports)
-    if loaded.devices:
+    if loaded.devices and command.imports:
         # What was loaded cannot be unloaded: a fresh process, which says why it is one.
         reason = f"its imports open {loaded.devices[0]}"
         Command((), command.engine, reason).replace_process()

@@ -29,7 +29,7 @@ from coldsnap_runtime.template_files import (
     template_folder,
     told_folder,
 )
-from coldsnap_runtime.unit_checkpoint import dump_parked
+from coldsnap_runtime.unit_dump import dump_parked
 from coldsnap_runtime.unit_init import INSIDE_CONTROL
 from coldsnap_runtime.unit_processes import mentions, open_paths, proc_of, processes
 from coldsnap_runtime.unit_record import UnitStore
