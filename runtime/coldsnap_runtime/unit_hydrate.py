@@ -21,6 +21,7 @@ from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_al
 from coldsnap_runtime.lease import RunId
 from coldsnap_runtime.providers import Choice, after, remember_damage
 from coldsnap_runtime.template_files import is_template
+from coldsnap_runtime.template_release import start_restored
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_calls import find, move
 from coldsnap_runtime.unit_record import UnitStore
@@ -63,9 +64,6 @@ def bring_back_bytes(
     with timing.span("hydrate") as span:
         try:
             if is_template(record):
-                # What can capture, too, is not loaded by restores that need none of it.
-                from coldsnap_runtime.unit_template import start_restored  # noqa: PLC0415
-
                 awaited = start_restored(store, record, request.ready, choice.allowed, timing)
                 with timing.span("engine-start"):
                     perform(door, awaited, context)

@@ -20,11 +20,11 @@ from coldsnap_runtime.restore_attempt import Attempt, Subject
 from coldsnap_runtime.restore_checks import check_container, check_image, check_pids
 from coldsnap_runtime.restore_rungs import PLAIN, Ladder, Left, goes_down, ladder_of
 from coldsnap_runtime.rung_pages import RungPages
+from coldsnap_runtime.template_release import hand_over
 from coldsnap_runtime.unit_capture import Capture
 from coldsnap_runtime.unit_placement import mount_of, placed
 from coldsnap_runtime.unit_record import UnitStore
 from coldsnap_runtime.unit_requests import LaunchSpec
-from coldsnap_runtime.unit_template import hand_over
 
 if TYPE_CHECKING:
     from coldsnap_runtime.context import Context

@@ -17,38 +17,29 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import write_atomic
 from coldsnap_runtime.engine_door import Watch, door_of
-from coldsnap_runtime.generation_notes import read_note, write_note
 from coldsnap_runtime.host_pids import host_pids
 from coldsnap_runtime.template_files import (
     DRIVER,
     FOLDER,
-    GIVEN_PLAN,
     PARKED,
-    RELEASE,
     read_told,
     template_folder,
-    told_folder,
 )
+from coldsnap_runtime.template_release import release
 from coldsnap_runtime.unit_dump import dump_parked
 from coldsnap_runtime.unit_init import INSIDE_CONTROL
 from coldsnap_runtime.unit_processes import mentions, open_paths, proc_of, processes
 from coldsnap_runtime.unit_record import UnitStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from coldsnap_runtime.context import Context
-    from coldsnap_runtime.http_calls import HttpCall
     from coldsnap_runtime.installation import Installation
     from coldsnap_runtime.timing import Timing
     from coldsnap_runtime.unit_record import GenerationPaths, UnitRecord
 
-HANDED = "handed-over.json"
-"""Note of a restored generation: the environment that its template will be released with."""
 _INSIDE = f"{INSIDE_CONTROL}/{FOLDER}"
 _DEVICES = "/dev/nvidia"
 _PARK_SECONDS = 900.0
-_LONGEST_START = 900.0
 
 
 def park(record: UnitRecord, context: Context, installation: Installation, timing: Timing) -> None:
@@ -101,49 +92,6 @@ def require_context_free(record: UnitRecord) -> list[str]:
         names = ("libcuda.so", "libnvidia-ml.so")
         libraries |= {name for name in names if mentions(maps, name)}
     return sorted(libraries)
-
-
-def hand_over(
-    paths: GenerationPaths, template: Mapping[str, Any], devices: Sequence[int] | None
-) -> None:
-    """Leave for a restored template what its release will give it.
-
-    Args:
-        paths: of the generation.
-        template: as the capture has it.
-        devices: indices of this host's GPUs, in order; None for a unit without.
-    """
-    env: dict[str, str] = {}
-    if template.get("plan"):
-        folder = told_folder(paths)
-        write_atomic(folder / GIVEN_PLAN, json.dumps(template["plan"]).encode(), 0o600)
-        env["COLDSNAP_STARTUP_PLAN"] = f"{_INSIDE}/{GIVEN_PLAN}"
-    if devices is not None:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
-    write_note(paths, HANDED, {"env": env})
-
-
-def start_restored(
-    store: UnitStore, record: UnitRecord, ready: HttpCall, provider: str, timing: Timing
-) -> HttpCall:
-    """Release a restored template; the call that waits for its engine, which may take long."""
-    paths = store.paths(record.unit, record.generation)
-    places = door_of(store, record).places
-    env = {
-        **read_note(paths, HANDED).get("env", {}),
-        "COLDSNAP_PAYLOAD": places["payload"],
-        "COLDSNAP_PAYLOAD_INDEX": places["index"],
-        "COLDSNAP_PROVIDER": provider,
-    }
-    with timing.span("release"):
-        release(paths, env)
-    return replace(ready, retry_seconds=max(ready.retry_seconds, _LONGEST_START))
-
-
-def release(paths: GenerationPaths, env: Mapping[str, str]) -> None:
-    """Let the parked template go on as the engine; a second release changes nothing."""
-    folder = told_folder(paths)
-    write_atomic(folder / RELEASE, json.dumps({"env": dict(env)}).encode(), 0o600)
 
 
 def _wait_parked(store: UnitStore, record: UnitRecord, paths: GenerationPaths) -> dict[str, Any]:
