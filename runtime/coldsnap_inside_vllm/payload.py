@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,15 @@ from typing import TYPE_CHECKING
 
 from coldsnap.artifact.pack import open_pack
 from coldsnap_inside_vllm.layout import Region, cover, layout_sha256
-from coldsnap_runtime.hydrate import Session, Source, hydrate_pack, load_library, write_pack
+from coldsnap_runtime.hydrate import (
+    Options,
+    Session,
+    Source,
+    draft_io,
+    hydrate_pack,
+    load_library,
+    write_draft,
+)
 from coldsnap_runtime.hydrate.structures import Place
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ def export(
 ) -> Moved:
     """Write `folder`/payload.pack and its index; they appear only when whole.
 
+    They are a draft: the capture completes it when the engine serves again.
+
     Raises:
         NoLibraryError: nothing can be exported here.
         ColdSnapError: ``file.*``, ``hydrate.*``; no payload is left then.
@@ -59,17 +68,11 @@ def export(
         )
         for part in cover(allocations, tensors)
     ]
-    partial = target / ".export"
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with _library() as library, Session(library, Place.CUDA, device=device) as session:
-            attributes = {"layout": layout_sha256(allocations)}
-            written = write_pack(session, partial, sources, attributes=attributes)
-        written.body.replace(target / PACK)
-        written.index.replace(target / INDEX)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return Moved(written.bytes, extents=len(sources))
+    options = Options(attributes={"layout": layout_sha256(allocations)})
+    io = draft_io(sum(source.length for source in sources))
+    with _library() as library, Session(library, Place.CUDA, io=io, device=device) as session:
+        written = write_draft(session, target / PACK, target / INDEX, sources, options)
+    return Moved(written, extents=len(sources))
 
 
 def load(pack: str, index: str, allocations: Sequence[Region], device: int) -> Moved:

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.canonical import dumps
-from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import fsync_dir, sha256_file, write_new
 from coldsnap.artifact.pack_index import read_index
+from coldsnap_runtime.payload_draft import damaged_payload, finish_payload
 from coldsnap_runtime.unit_capture import CAPTURE_FILE, Capture, object_of
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ _MOST_THREADS = 8
 def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[str, Any]:
     """Write the map, hash and sync everything, and give the folder its name."""
     write_new(partial / CAPTURE_FILE, dumps(capture.to_json()).encode("ascii"))
+    with timing.span("identify"):
+        known = finish_payload(partial / "payload", _threads())
     paths = sorted(path for path in partial.rglob("*") if path.is_file())
     with timing.span("hash"), ThreadPoolExecutor(_threads()) as pool:
-        digests = list(pool.map(_hash_and_sync, paths))
+        digests = list(pool.map(lambda path: known.get(path) or _hash_and_sync(path), paths))
         objects = [object_of(partial, path, sha) for path, sha in zip(paths, digests, strict=True)]
     _check_payload(partial, objects)
     for path in [partial, *(p for p in partial.iterdir() if p.is_dir())]:
@@ -63,12 +65,7 @@ def _check_payload(partial: Path, objects: list[dict[str, Any]]) -> None:
         body = read_index((partial / index["path"]).read_bytes()).body
         if (body.bytes, body.sha256) == (pack["bytes"], pack["sha256"]):
             return
-    raise ColdSnapError(
-        "checkpoint.payload-damaged",
-        "the model bytes that the engine exported are not what it wrote",
-        cause="the disk of the state folder lost or changed them, or another program did",
-        remedy="check that disk (dmesg), then capture again",
-    )
+    raise damaged_payload()
 
 
 def _hash_and_sync(path: Path) -> str:

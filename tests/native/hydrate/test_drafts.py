@@ -9,6 +9,7 @@ import pytest
 from host_memory import CHUNK, LENGTHS, Memory
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import sha256_file
 from coldsnap.artifact.pack import PackRef, open_pack
 from coldsnap.artifact.pack_index import read_index
 from coldsnap_runtime.hydrate import (
@@ -23,6 +24,7 @@ from coldsnap_runtime.hydrate import (
     write_draft,
 )
 from coldsnap_runtime.hydrate.structures import Io, Place
+from coldsnap_runtime.payload_draft import finish_payload
 
 
 @pytest.fixture
@@ -114,3 +116,30 @@ def test_a_draft_of_nothing(session: Session, library: Library, tmp_path: Path) 
     assert write_draft(session, body, index, []) == 0
     made = finish_draft(library, body, index)
     assert made.sha256.endswith("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+
+
+def test_a_capture_completes_the_draft_of_its_engine(
+    monkeypatch: pytest.MonkeyPatch,
+    session: Session,
+    library: Library,
+    sources: list[Source],
+    ref: PackRef,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("COLDSNAP_HYDRATE_LIBRARY", library.path)
+    body, index = paths(tmp_path / "payload")
+    assert finish_payload(body.parent, 2) == {}
+    write_draft(session, body, index, sources)
+    known = finish_payload(body.parent, 2)
+    assert known == {body: ref.sha256, index: sha256_file(index)}
+    assert finish_payload(body.parent, 2) == {}, "it is no draft any more"
+    write_draft(session, body, index, sources)
+    body.chmod(0o600)
+    with body.open("r+b") as file:
+        file.write(b"\x00\x01\x02\x03\x04\x05\x06\x07")
+    with pytest.raises(ColdSnapError, match=r"checkpoint\.payload-damaged") as caught:
+        finish_payload(body.parent, 2)
+    assert "extent 'a', chunk 0" in caught.value.details[0]
+    monkeypatch.setenv("COLDSNAP_HYDRATE_LIBRARY", "")
+    with pytest.raises(ColdSnapError, match=r"hydrate\.library"):
+        finish_payload(body.parent, 2)
