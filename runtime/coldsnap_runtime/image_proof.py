@@ -1,51 +1,54 @@
 """At a capture, while the engine serves again: make the faster rungs, and prove each once.
 
-A rung is proven by a canary: the capture restored in namespaces of its own, every page compared
-while all processes stand still, and the tree ended before it ran a single instruction. Nothing
-here makes a capture fail: what cannot be made or proven is recorded with its reason.
+A rung is proven by a canary (see `coldsnap_runtime.canary`). Nothing here makes a capture fail:
+what cannot be made or proven is recorded with its reason.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.context import Context
+from coldsnap_runtime.canary import Canary
 from coldsnap_runtime.guard_place import why_no_mmap
 from coldsnap_runtime.page_filler import INDEX
-from coldsnap_runtime.restore_attempt import Attempt, Subject
 from coldsnap_runtime.restore_rungs import EXT, MMAP
-from coldsnap_runtime.rung_pages import RungPages
-from coldsnap_runtime.timing import Timing
-from coldsnap_runtime.unit_record import UnitStore
-from coldsnap_runtime.unit_requests import LaunchSpec, RestoreRequest
-from coldsnap_runtime.unit_stop import end_generation
 
 if TYPE_CHECKING:
+    from coldsnap_runtime.canary import Ask
+    from coldsnap_runtime.context import Context
     from coldsnap_runtime.installation import Installation
+    from coldsnap_runtime.rung_pages import RungPages
+    from coldsnap_runtime.timing import Timing
     from coldsnap_runtime.unit_capture import Capture
-    from coldsnap_runtime.unit_record import ProcessRef
 
-CANARY = ".canary"
-"""Ending of the folder that a canary has for its state; beside the capture."""
-_CANARY_SECONDS = 300.0
 _ROOM = 1 << 30
 """Bytes of memory that must stay free beside a canary."""
-
-
-class _ProvenError(ColdSnapError):
-    """All pages are right; raised so that CRIU ends the tree."""
+_ANSWER_SHARE = 1.5
+"""Memory of a canary that runs, in sizes of image and payload."""
 
 
 def make_rungs(
-    capture: Capture, partial: Path, context: Context, installation: Installation, timing: Timing
+    capture: Capture,
+    partial: Path,
+    context: Context,
+    installation: Installation,
+    timing: Timing,
+    ask: Ask | None = None,
 ) -> Capture:
     """The capture with ``process_image``, and the folders of its rungs in `partial`.
+
+    Args:
+        capture: what was dumped; its files are hashed.
+        partial: its folder, not sealed yet.
+        context: whom to tell.
+        installation: with ``coldsnap-fill``.
+        timing: gets a span ``process-image``.
+        ask: hydrates a canary and demands the recorded answers, where it may run.
 
     Only Cancelled comes out of it.
     """
@@ -54,17 +57,11 @@ def make_rungs(
     found: dict[str, Any] = {"format": 1, "rungs": {}, "sizes": []}
     with timing.span("process-image"):
         context.phase(f"making the process image of unit {capture.unit} fast to restore")
-        proof = _Proof(capture, partial, context, installation, timing)
+        proof = _Proof(capture, partial, context, installation, timing, ask)
         for rung in (EXT, MMAP):
             found["rungs"][rung] = proof.verdict(rung)
         found["sizes"] = proof.sizes()
     return replace(capture, process_image=found)
-
-
-def end_canaries(context: Context, unit: str) -> None:
-    """End and remove what a verb that was killed has left; the caller holds the unit's lock."""
-    for folder in Path(context.path("captures", unit)).glob(f"*{CANARY}"):
-        _end(folder)
 
 
 class _Proof:
@@ -75,12 +72,14 @@ class _Proof:
         context: Context,
         installation: Installation,
         timing: Timing,
+        ask: Ask | None,
     ) -> None:
         self._capture = capture
         self._partial = partial
         self._context = context
         self._installation = installation
         self._timing = timing
+        self._ask = ask
 
     def verdict(self, rung: str) -> dict[str, Any]:
         """``{proven, level, pages, differences, bytes, reason}`` of one rung."""
@@ -95,7 +94,7 @@ class _Proof:
             self._context.log(f"no {rung} images: {_words(error)}")
             return _unproven(_words(error))
         verdict = self._canary(rung)
-        if verdict["reason"]:
+        if not verdict["proven"]:
             self._context.log(f"{rung} images are not proven: {verdict['reason']}")
         return {**made, **verdict}
 
@@ -113,9 +112,9 @@ class _Proof:
             module = importlib.import_module("coldsnap_runtime.process_image")
             images, target = self._partial / "images", self._partial / rung
             made = module.rewrite(images, target, rung, self._installation.fill)
-            if not (target / INDEX).is_file():
-                raise ColdSnapError("image.unsupported", "no pages can be taken out")
             span.note(bytes=made.bytes_moved)
+        if not (target / INDEX).is_file():
+            raise ColdSnapError("image.unsupported", "no pages can be taken out")
         return {
             "bytes": made.bytes_moved,
             "bytes_kept": made.bytes_kept,
@@ -124,54 +123,46 @@ class _Proof:
         }
 
     def _canary(self, rung: str) -> dict[str, Any]:
-        if reason := self._why_not():
+        if reason := self._why_short(1.0):
             return _unproven(reason)
-        folder = self._partial.with_name(self._partial.name.removesuffix(".partial") + CANARY)
-        _end(folder)
-        pages = RungPages(
-            rung=rung,
-            image=self._partial,
-            program=self._installation.fill,
-            timing=self._timing,
-            deadline=_CANARY_SECONDS,
-            with_digests=True,
-            compares=True,
-            is_background=True,
+        why_unasked = self._why_unasked()
+        canary = Canary(
+            self._capture, self._partial, self._context, self._installation, self._timing
         )
-
-        def at_rest(init: ProcessRef) -> None:
-            pages.at_rest(init)
-            raise _ProvenError("canary.proven", "every page is right")
-
         try:
-            folder.mkdir(mode=0o700)
-            with self._timing.span("canary", rung=rung):
-                self._attempt(rung, folder, at_rest)
-        except _ProvenError:
-            return _proven(pages)
+            pages = canary.run(rung, None if why_unasked else self._ask)
         except Exception as error:  # noqa: BLE001  (unproven is no failure)
             return _unproven(_words(error)) | _differences(error)
-        finally:
-            _end(folder)
-        return _unproven("CRIU did not say when the processes were back")
+        if not pages.compared:
+            return _unproven("CRIU did not say when the processes were back")
+        return _proven(pages, why_unasked, canary.answer_fault)
 
-    def _attempt(self, rung: str, folder: Path, at_rest: Any) -> None:
-        spec = replace(LaunchSpec.from_json(self._capture.launch), network="private", ports=())
-        request = RestoreRequest(self._capture.unit, "canary", self._partial, "")
-        outputs = tuple(file for file in self._capture.mapped_files if file.is_output)
-        context = Context(os.fspath(folder), self._context.pack, _unheard)
-        # Without the CUDA state: the processes never run, and the device has none to spare.
-        subject = Subject(request, self._capture, spec, outputs)
-        Attempt(subject, context, self._installation, Timing(), rung, at_rest).run(_CANARY_SECONDS)
-
-    def _why_not(self) -> str:
+    def _why_short(self, share: float) -> str:
         """Room for a second tree; it shares nothing with the one that serves."""
-        needed = _image_bytes(self._partial) + _ROOM
+        found = [*(self._partial / "images").glob("pages-*.img")]
+        if share > 1.0:
+            found += (self._partial / "payload").glob("*.pack")
+        needed = int(share * sum(path.stat().st_size for path in found)) + _ROOM
         needed += sum(s.bytes for s in self._capture.file_sets if s.name == "shm")
         free = available_memory()
         if free < needed:
             return f"memory is short for a canary: {needed >> 20} MiB needed, {free >> 20} free"
         return ""
+
+    def _why_unasked(self) -> str:
+        """Why a canary must not run; empty if it may."""
+        launch = self._capture.launch
+        if self._ask is None:
+            return "no answers were recorded before the capture"
+        if self._capture.cuda:
+            return "the device has no room for a second engine; the first restore asks it"
+        if launch.get("network") == "host":
+            return "the unit has the host's network"
+        if any(not mount.get("read_only", True) for mount in launch.get("mounts") or ()):
+            return "a mount is writable, and the serving unit writes there"
+        if any(file.is_output for file in self._capture.mapped_files):
+            return "the unit writes to files of the host"
+        return self._why_short(_ANSWER_SHARE)
 
 
 def available_memory() -> int:
@@ -185,18 +176,16 @@ def available_memory() -> int:
     return 0
 
 
-def _image_bytes(partial: Path) -> int:
-    return sum(path.stat().st_size for path in (partial / "images").glob("pages-*.img"))
-
-
-def _proven(pages: RungPages) -> dict[str, Any]:
+def _proven(pages: RungPages, why_unasked: str, fault: ColdSnapError | None) -> dict[str, Any]:
     found = pages.compared
+    is_other = fault is not None and fault.code == "accept.differs"
+    reason = why_unasked or (f"answer: {_words(fault)}" if fault else "")
     return {
-        "proven": True,
-        "level": "pages",
+        "proven": not is_other,
+        "level": "pages" if reason else "answer",
         "pages": int(found.get("pages") or 0),
         "differences": int(found.get("differences") or 0),
-        "reason": "",
+        "reason": reason,
     }
 
 
@@ -218,19 +207,3 @@ def _words(error: BaseException) -> str:
     if isinstance(error, ColdSnapError):
         return "; ".join((error.message, *error.details[:1]))
     return str(error) or type(error).__name__
-
-
-def _end(folder: Path) -> None:
-    """End the generations of a canary's state folder, and remove it."""
-    if not folder.is_dir():
-        return
-    store = UnitStore(folder)
-    for unit in store.units():
-        for record in store.generations(unit):
-            if record.is_live:
-                end_generation(record)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unheard(event: dict[str, Any]) -> None:
-    """Nobody is told of the phases of a canary."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, unit_expose
@@ -34,6 +34,9 @@ from coldsnap_runtime.unit_dump import DumpWork, dump, prepare, save_set
 from coldsnap_runtime.unit_record import UnitStore
 from coldsnap_runtime.unit_requests import CheckpointRequest
 
+if TYPE_CHECKING:
+    from coldsnap_runtime.canary import Ask
+
 _LEFT_OVER_SECONDS = 120.0
 _CLOSE_SECONDS = 3.0
 """For the engine to close the connections whose clients are gone."""
@@ -45,8 +48,11 @@ def checkpoint(
     installation: Installation,
     timing: Timing,
     resume: Callable[[], None],
+    ask: Ask | None = None,
 ) -> dict[str, Any]:
     """Dump the unit; it must be quiesced. `resume` makes the engine serve again.
+
+    `ask` hydrates a canary of the capture and demands the recorded answers of it.
 
     `resume` is called exactly once, as soon as the processes run again, whether the dump
     succeeded or not; hashing and syncing come after. A failed capture leaves no folder.
@@ -66,7 +72,9 @@ def checkpoint(
         capture = how(work, request, context, timing, resume)
         with timing.span("digests"):
             capture = _digest_files(capture, work, context)
-        capture = make_rungs(capture, partial, context, installation, timing)
+        # A parked template is no engine yet: it answers nobody.
+        ask = None if is_template(record) else ask
+        capture = make_rungs(capture, partial, context, installation, timing, ask)
         result = seal(capture, partial, folder, timing)
     except BaseException as error:
         remove(partial)

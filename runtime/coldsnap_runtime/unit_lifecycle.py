@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap_runtime import image_folders
+from coldsnap_runtime.canary import end_canaries
 from coldsnap_runtime.generation_notes import START, read_note, write_note
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.timing import Timing
@@ -25,6 +26,7 @@ _KILL_NOW = 0.0
 
 def stop_orphans(context: Context, unit: str) -> None:
     """End what a killed verb left: the caller holds the unit's lock, so nobody works on them."""
+    end_canaries(context, unit)
     store = UnitStore(context.state_dir)
     for record in store.generations(unit):
         note = read_note(store.paths(unit, record.generation), START)

@@ -110,6 +110,14 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What an engine is asked once it runs again: the ``then`` of a restore, and its answers."""
+
+    then: dict[str, Any]
+    answers: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
 class CheckpointRequest:
     unit: str
     run: str
@@ -118,6 +126,8 @@ class CheckpointRequest:
     generation: int | None = None
     driver: str = "c580"
     """Under whose contract CUDA state is taken out of the devices, where there is any."""
+    question: Question | None = None
+    """What a canary of the capture is asked, where one may run."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> CheckpointRequest:
@@ -130,6 +140,7 @@ class CheckpointRequest:
             generation=reader.optional_integer("generation"),
             # A unit without CUDA state has none to be taken out, under whatever name.
             driver="n610" if reader.string("driver") == "n610" else "c580",
+            question=_question(value.get("prove")),
         )
 
 
@@ -207,6 +218,13 @@ class GenerationRequest:
             generation=reader.optional_integer("generation"),
             grace=reader.seconds("grace", 10.0),
         )
+
+
+def _question(value: Any) -> Question | None:
+    if value is None:
+        return None
+    reader = RequestReader(value, "unit.checkpoint.prove")
+    return Question(reader.object("then"), tuple(reader.objects("answers")))
 
 
 def _port(value: dict[str, Any]) -> Port:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.decode import decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import hold, lease
+from coldsnap_runtime.activation import stages_of
 from coldsnap_runtime.capture_seal import remove
 from coldsnap_runtime.captured_files import arranged
 from coldsnap_runtime.cold_start import cold_start, note_cold_start
@@ -48,11 +49,12 @@ from coldsnap_runtime.unit_stop import stop as end
 from coldsnap_runtime.unit_template import park
 
 if TYPE_CHECKING:
+    from coldsnap_runtime.canary import Ask
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.unit_record import UnitRecord
 
 _LAUNCH = "unit run engine model launch ready launch_sha256 request_sha256 expose criu"
-_CHECKPOINT = "unit run capture_id request_sha256 generation resume criu driver"
+_CHECKPOINT = "unit run capture_id request_sha256 generation resume criu driver prove"
 _GENERATION = "unit run generation grace"
 
 
@@ -106,7 +108,12 @@ def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:
         try:
             with timing.span("checkpoint"):
                 result = dump(
-                    request, context, installation_of(value, context), timing, putting_back.run
+                    request,
+                    context,
+                    installation_of(value, context),
+                    timing,
+                    putting_back.run,
+                    _asking(request),
                 )
         except ColdSnapError as error:
             putting_back.tell(error)
@@ -120,6 +127,19 @@ def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:
         "model_files": record_model(record.model, LaunchSpec.from_json(record.launch)),
         "timing": timing.to_json(),
     }
+
+
+def _asking(request: CheckpointRequest) -> Ask | None:
+    """How a canary of the capture is asked for the recorded answers, if there are any."""
+    question = request.question
+    if question is None or not question.answers:
+        return None
+    stages = stages_of(question.then, request.unit, request.run)
+
+    def ask(store: UnitStore, record: UnitRecord, context: Context) -> None:
+        stages.run(store, record, question.answers, Timing(record.unit), context)
+
+    return ask
 
 
 def discard(value: dict[str, Any], context: Context) -> dict[str, Any]:

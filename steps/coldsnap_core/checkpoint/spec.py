@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
@@ -14,5 +14,8 @@ class CheckpointSpec(Spec):
     """Name of the capture; the store's tag."""
     generation: int | None = None
     """Number of the generation; the newest live one if absent."""
+    answers: tuple[dict[str, Any], ...] = ()
+    """Output `answers` of core.accept. Where memory and device allow it, a canary of the capture
+    must give them before its faster ways to be restored count as proven."""
     unless_captured: bool = True
     """Do nothing when the store holds a capture of this plan's request already."""

@@ -14,6 +14,7 @@ from coldsnap.sdk import (
     StepContext,
     unchanged,
 )
+from coldsnap_core.accept.request import questions
 from coldsnap_core.captures import (
     capture_question,
     captured,
@@ -23,11 +24,14 @@ from coldsnap_core.captures import (
 )
 from coldsnap_core.checkpoint.spec import CheckpointSpec
 from coldsnap_core.drivers import driver_of
+from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command, place
 from coldsnap_core.units import chosen, observe_unit, status_question
 
 _NAME_LENGTH = 80
+_READY = 120.0
+"""Seconds that a canary has to be ready after hydration."""
 
 
 class Checkpoint(Step[CheckpointSpec]):
@@ -70,6 +74,9 @@ class Checkpoint(Step[CheckpointSpec]):
         }
         if spec.generation is not None:
             request["generation"] = spec.generation
+        if spec.answers:
+            then = {"hydrate": hydration(ctx, _READY), "accept": questions(ctx)}
+            request["prove"] = {"then": then, "answers": list(spec.answers)}
         result = command(ctx, "unit.checkpoint", request)
         return {"capture": result, "captured": "", "timing": result.get("timing")}
 
