@@ -75,6 +75,7 @@ class CudaMemory:
         self._lacks_memory = False
         self._lacks_weights = False
         self._lacks_graphs = False
+        self._released: dict[str, Any] = {}
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
         """``level`` 2 discards the weights, 1 keeps them in host memory.
@@ -82,6 +83,8 @@ class CudaMemory:
         Raises:
             RuntimeError: vLLM does not sleep, or its memory stayed on the device.
         """
+        if self._lacks_memory and self._released:  # held still anew
+            return {**self._released, "already": True}
         if not self._engine.model_config.enable_sleep_mode:
             raise RuntimeError("vLLM was started without --enable-sleep-mode")
         level = int(request.get("level", _DISCARD))
@@ -106,10 +109,12 @@ class CudaMemory:
             with spans.span("trim") as attributes:
                 attributes.update(await self._trim())
         answer = {"device_bytes": freed, "kv_bytes": before["kv"], "graphs": policy()}
-        return {**answer, **exported, "spans": spans.found}
+        self._released = {**answer, **exported}
+        return {**self._released, "spans": spans.found}
 
     async def take_back(self, request: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {}
+        self._released = {}
         spans = Spans()
         provider = str(request.get("provider", "auto"))
         source = _source(request) if self._lacks_weights and provider != "recovery" else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.pack import open_pack
-from coldsnap_inside_vllm.payload import opened_library, places_of
+from coldsnap_inside_vllm.payload import NoLibraryError, opened_library, places_of
 from coldsnap_inside_vllm.spans import Spans
 from coldsnap_runtime.hydrate import Session, hydrate_pack
 from coldsnap_runtime.hydrate.structures import Place
@@ -56,6 +56,8 @@ class Loading(threading.Thread):
             self._result = self._load()
         except ColdSnapError as error:
             self._result = {"error": error.message, "code": error.code}
+        except NoLibraryError as error:
+            self._result = {"error": str(error), "code": "payload.no-library"}
         except Exception as error:  # noqa: BLE001 - told; the caller takes another provider
             reason = f"{type(error).__name__}: {error}"
             self._result = {"error": reason, "code": "payload.not-loaded"}

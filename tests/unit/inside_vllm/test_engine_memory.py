@@ -221,3 +221,16 @@ def test_a_request_in_flight_is_waited_for_then_told():
         assert not engine.calls, "nothing was taken from it"
 
     run(scenario())
+
+
+def test_held_still_anew_it_sleeps_once():
+    engine = Engine()
+    memory = CudaMemory(engine)
+    first = run(memory.release({}))
+    again = run(memory.release({}))
+    assert again["already"]
+    assert again["kv_bytes"] == first["kv_bytes"]
+    assert engine.calls.count("sleep 2") == 1
+    run(memory.take_back({}))
+    run(memory.release({}))
+    assert engine.calls.count("sleep 2") == 2
