@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from coldsnap.render.artifact_memory import areas_of, memory_text
+from coldsnap.render.artifact_rungs import rungs_text
 from coldsnap.render.columns import Cell, table
 from coldsnap.render.palette import PLAIN, Palette, clean
 from coldsnap.render.quantities import duration, plural, short_digest, size
@@ -45,9 +47,13 @@ def inspect_text(artifact: Artifact, palette: Palette = PLAIN, *, sizes: bool = 
     parts = [f"{artifact.digest}  {size(artifact.bytes)}", _identity(artifact, palette)]
     parts.append("needs on a host\n" + _needs(made))
     parts.append(_content(artifact, palette))
+    if ways := rungs_text(made.extensions.notes, palette):
+        parts.append(ways)
     if sizes:
         parts.append(_tree(artifact, palette))
-        if made.extensions.processes:
+        if areas := areas_of(made.extensions.notes):
+            parts.append(memory_text(areas, palette))
+        elif made.extensions.processes:
             parts.append(_processes(made.extensions.processes, palette))
     left_out = [(n, c) for n, c in made.extensions.sizes.items() if "discard" in n and c]
     parts.extend(f"left out: {clean(n).replace('_', ' ')} {size(c)}" for n, c in left_out)
