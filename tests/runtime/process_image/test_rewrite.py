@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import shutil
 import stat
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from image_builder import BASE, PAGE, Proc, Vma, build, content, dumped, fill, restore
+from image_builder import (
+    BASE,
+    PAGE,
+    Proc,
+    Vma,
+    build,
+    content,
+    dumped,
+    fill,
+    messages,
+    restore,
+    write_image,
+)
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.process_image import Mode, rewrite, shared_pages
+from coldsnap_runtime.process_image import Mode, rewrite, rewrite_plan, shared_pages
 from coldsnap_runtime.process_image.fill_index import MAY_BE_HUGE, read_fill_index
 
 MIB = 1 << 20
@@ -207,6 +220,41 @@ def test_a_process_that_stays_mostly_is_left_whole(place: Path, fill_program: Pa
     done = rewrite(fresh(place, [big(), little]), place / "ext", "ext", fill_program)
     assert [moved.pid for moved in done.processes] == [1]
     assert not list((place / "ext").glob("*-2.img"))
+
+
+def test_mappings_stay_below_the_kernels_limit(
+    place: Path, fill_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With too many runs only the longer ones are mapped; the others stay with CRIU."""
+    runs = tuple((at * 200, 40 + 60 * (at % 2)) for at in range(20))
+    images = fresh(place, [Proc(1, [Vma(BASE, 4000, runs)])])
+    assert rewrite(images, place / "all", "mmap", fill_program).areas == 20
+    monkeypatch.setattr(rewrite_plan, "_MOST_AREAS", 30)
+    done = rewrite(images, place / "some", "mmap", fill_program)
+    assert done.areas == 10
+    assert done.bytes_moved == 10 * 100 * PAGE
+    assert len(restore(images, place / "some", 1).vmas) <= 30
+
+
+def test_a_great_many_runs(place: Path, fill_program: Path) -> None:
+    """Every second page of 800 MiB, all of it a hole: seconds, not minutes."""
+    runs = tuple((at * 2, 1) for at in range(100_000))
+    images = fresh(place, [Proc(1, [Vma(BASE, 200_000)])])
+    entries = [
+        messages("pagemap").pagemap_entry(
+            vaddr=BASE + at * PAGE, compat_nr_pages=0, nr_pages=count, flags=4
+        )
+        for at, count in runs
+    ]
+    head = messages("pagemap").pagemap_head(pages_id=1)
+    write_image(images, "pagemap-1.img:PAGEMAP", head, *entries)
+    with (images / "pages-1.img").open("wb") as file:
+        file.truncate(len(runs) * PAGE)
+    begun = time.monotonic()
+    done = rewrite(images, place / "ext", "ext", fill_program)
+    assert done.runs == 100_000
+    assert read_fill_index((place / "ext" / "fill.index").read_bytes()).total == 100_000 * PAGE
+    assert time.monotonic() - begun < 30
 
 
 def big() -> Proc:

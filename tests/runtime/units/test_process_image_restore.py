@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from process_image_tree import Captured, Compared, capture_tree, overlay, restored_by
 from unit_workplace import Workplace
 
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.process_image import Mode, Rewritten, shared_pages
 
 pytestmark = pytest.mark.criu
@@ -26,6 +28,14 @@ def test_every_page_is_the_captured_one(workplace: Workplace, fill_program: Path
     )
     for mode, program in steps:
         _compare(workplace, captured, mode, fill_program, program)
+    _cut(captured)
+    with (
+        pytest.raises(ColdSnapError) as caught,
+        restored_by(workplace, captured, "mmap"),
+    ):
+        pytest.fail("a process runs on a file that was cut")
+    assert caught.value.code == "criu.restore-failed"
+    assert "bad size" in " ".join(caught.value.details)
 
 
 def test_forked_processes_too(
@@ -42,6 +52,13 @@ def test_forked_processes_too(
         done, found = _compare(workplace, captured, mode, fill_program)
         assert done.bytes_kept > done.bytes_moved
         assert found.shared_bytes > 40 * MIB
+
+
+def _cut(captured: Captured) -> None:
+    largest = max(captured.images.glob("pages-*.img"), key=lambda path: path.stat().st_size)
+    largest.chmod(0o600)
+    os.truncate(largest, largest.stat().st_size - 4096)
+    largest.chmod(0o400)
 
 
 def _compare(
