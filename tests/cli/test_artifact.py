@@ -91,3 +91,34 @@ def test_delete_asks_and_frees(cli, store) -> None:
     assert sum(p.stat().st_size for p in store.rglob("*") if p.is_file()) < before
     assert [e["tags"] for e in cli("artifact", "list", "--json").json] == [["second", "newest"]]
     cli("artifact", "verify", "second")
+
+
+def test_where_the_memory_is_and_where_no_model_byte_is(cli, tmp_path) -> None:
+    root = tmp_path / "store"
+    areas = [
+        {
+            "pid": 7,
+            "process": "core",
+            "kind": "anonymous",
+            "name": "",
+            "start": 4096,
+            "bytes": 6000,
+        },
+        {"pid": 7, "process": "core", "kind": "heap", "name": "", "start": 8192, "bytes": 2000},
+        {"pid": 9, "process": "api", "kind": "file-private", "name": "/lib/x.so", "bytes": 1000},
+        {"pid": "x", "bytes": 5},
+    ]
+    note = {"process-image": {"sizes": areas}}
+    changes = {"extensions": {"sizes": {"process": 9000}, "notes": note}}
+    captures.publish_one(tmp_path / "one", root, tags=["demo"], changes=changes)
+    cli.env["COLDSNAP_STORE"] = f"oci-layout:{root}"
+    text = cli("artifact", "inspect", "demo", "--size").out
+    lines = [line.split() for line in text.splitlines()]
+    assert ["7", "core", "7.8", "KiB", "89", "%", "█████████████████████"] in lines
+    assert any(line[:4] == ["anonymous", "5.9", "KiB", "67"] for line in lines)
+    assert lines.index(["largest", "areas"]) < next(
+        number for number, line in enumerate(lines) if line and line[-1] == "/lib/x.so"
+    )
+    found = cli("artifact", "inspect", "demo", "--search-payload", "--json").json
+    assert found["found"] is False
+    assert found["constant_extents"] == ["layer.0", "layer.1"]

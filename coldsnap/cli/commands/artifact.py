@@ -1,12 +1,18 @@
 """``coldsnap artifact``: captures in a store on this machine."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coldsnap.cli.options import command, group
 from coldsnap.cli.session import Session
+
+if TYPE_CHECKING:
+    from coldsnap.artifact.oci.layout import Store
+    from coldsnap.artifact.oci.read import Artifact
+
+_TOLD_EVERY = 1 << 30
 
 app = group("List, inspect, verify, compare and delete captures.")
 
@@ -54,12 +60,22 @@ def list_(session: Session) -> None:
     examples="""
         coldsnap artifact inspect demo
         coldsnap artifact inspect sha256:9be1 --size
+        coldsnap artifact inspect demo --search-payload
     """,
 )
 def inspect(
     session: Session,
     ref: Annotated[str, _REF],
-    size: Annotated[bool, typer.Option("--size", help="Show files and processes.")] = False,
+    size: Annotated[
+        bool, typer.Option("--size", help="Show files, processes and kinds of memory.")
+    ] = False,
+    search_payload: Annotated[
+        bool,
+        typer.Option(
+            "--search-payload",
+            help="Look for bytes of the payload in all other files; exit 1 if there are.",
+        ),
+    ] = False,
 ) -> None:
     """Show what a capture holds, where its bytes are and where it can be restored."""
     from coldsnap.artifact.oci.read import find
@@ -67,10 +83,32 @@ def inspect(
     from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import inspect_text
 
-    artifact = find(store_of(session), ref)
+    store = store_of(session)
+    artifact = find(store, ref)
+    if search_payload:
+        raise typer.Exit(_search(session, store, artifact))
     session.answer(
         lambda: inspect_text(artifact, session.palette, sizes=size), inspect_artifact(artifact)
     )
+
+
+def _search(session: Session, store: "Store", artifact: "Artifact") -> int:
+    """Say whether there are model bytes outside of the payload; 1 if there are."""
+    from coldsnap.artifact.oci.payload_found import find_payload
+    from coldsnap.render.artifact_memory import search_text
+    from coldsnap.render.quantities import size
+
+    told = 0
+
+    def progress(done: int) -> None:
+        nonlocal told
+        if done - told >= _TOLD_EVERY:
+            told = done
+            session.story(f"searched {size(done)}")
+
+    found = find_payload(store, artifact, progress)
+    session.answer(lambda: search_text(found, session.palette), found.to_json())
+    return int(bool(found.searched.hits))
 
 
 @command(
