@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,9 @@ def test_there_and_back(host: Host, own: tuple[str, ...], mode: str) -> None:
 
 def test_the_image_is_that_of_the_parked_process(host: Host) -> None:
     """The engine's own memory, made after the release, is not in it."""
-    _, _, made = captured(host)
-    folder = Path(made["capture_dir"])
+    launch(host).ok()
+    host.quiesce().ok()
+    folder = Path(host.checkpoint(driver="n580").result["capture_dir"])
     pages = b"".join(path.read_bytes() for path in folder.glob("images/pages-*.img"))
     assert b"coldsnap_inside_template" in pages
     assert b"seed of the payload" not in pages
@@ -111,7 +113,7 @@ def test_an_engine_that_ends_before_it_parks(host: Host) -> None:
     answer = launch(host, "--no-such-option", "x")
     assert answer.error["code"] == "engine.died"
     assert "unknown option --no-such-option" in json.dumps(answer.error["details"])
-    assert host.states() == {}
+    assert host.states() == {1: "stopped"}
 
 
 @pytest.fixture
@@ -129,14 +131,22 @@ def device() -> Iterator[Path]:
         path.unlink()
 
 
-def modules_that_open(device: Path, folder: Path, name: str) -> Path:
-    folder.mkdir()
-    (folder / f"{name}.py").write_text(f"import builtins\nbuiltins.kept = open({str(device)!r})\n")
-    return folder
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not below /tmp: a unit has its own."""
+    with tempfile.TemporaryDirectory(prefix="coldsnap-modules-", dir="/var/tmp") as made:
+        yield Path(made)
 
 
-def test_imports_that_open_a_device_are_left_to_the_engine(host: Host, device: Path) -> None:
-    folder = modules_that_open(device, host.state.parent / "opening", "opens_a_device")
+def write_opener(device: Path, folder: Path, name: str) -> None:
+    text = f"import builtins\nbuiltins.kept = open({str(device)!r})\n"
+    (folder / f"{name}.py").write_text(text)
+
+
+def test_imports_that_open_a_device_are_left_to_the_engine(
+    host: Host, device: Path, folder: Path
+) -> None:
+    write_opener(device, folder, "opens_a_device")
     launch(host, "--import", "opens_a_device", modules=folder).ok()
     parked = host.state / "units" / "u0" / "1" / "control" / "template" / "parked.json"
     told = json.loads(parked.read_text())
@@ -145,9 +155,9 @@ def test_imports_that_open_a_device_are_left_to_the_engine(host: Host, device: P
     assert host.seen()["preloaded"] is False
 
 
-def test_a_template_that_holds_a_device_is_refused(host: Host, device: Path) -> None:
-    folder = modules_that_open(device, host.state.parent / "opening", "sitecustomize")
+def test_a_template_that_holds_a_device_is_refused(host: Host, device: Path, folder: Path) -> None:
+    write_opener(device, folder, "sitecustomize")
     answer = launch(host, modules=folder)
     assert answer.error["code"] == "template.not-context-free"
     assert str(device) in answer.error["message"]
-    assert host.states() == {}
+    assert host.states() == {1: "stopped"}
