@@ -205,6 +205,7 @@ void OutputFile::refuse(int number) const {
 }
 
 void OutputFile::write(const void *from, uint64_t offset, size_t bytes) const {
+  const std::lock_guard lock(one_writer_);
   auto *at = static_cast<const uint8_t *>(from);
   while (bytes > 0) {
     const ssize_t count = pwrite(buffered_.get(), at, bytes, static_cast<off_t>(offset));

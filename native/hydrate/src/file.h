@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "coldsnap_hydrate.h"
@@ -75,6 +76,8 @@ class OutputFile {
   OutputFile &operator=(const OutputFile &) = delete;
 
   bool is_direct() const { return static_cast<bool>(direct_); }
+  // One thread at a time: file systems let only one write to a file's pages, and threads that wait
+  // for that inside the kernel slow the one that does to a tenth.
   void write(const void *from, uint64_t offset, size_t bytes) const;
   // Offset, bytes and address are aligned. Falls back to write().
   void write_direct(const void *from, uint64_t offset, size_t bytes) const;
@@ -87,6 +90,7 @@ class OutputFile {
   std::string path_;
   Descriptor buffered_;
   Descriptor direct_;
+  mutable std::mutex one_writer_;
   bool is_kept_ = false;
 };
 

@@ -122,6 +122,7 @@ class _Bench:
         }  # fmt: skip
         place = Place.CUDA if self._is_cuda else Place.HOST
         self._session = stack.enter_context(Session(library, place, **shape))
+        self._buffered = stack.enter_context(Session(library, place, io=Io.BUFFERED, **shape))
         self._direct = stack.enter_context(Session(library, Place.NOWHERE, io=Io.DIRECT, **shape))
         self._memory = HostMemory(min(file.size, 4 << 30) if self._is_cuda else file.size)
         if self._is_cuda:
@@ -161,9 +162,16 @@ class _Bench:
         size = min(self._file.size, 4 << 30)
         ceiling = "O_DIRECT write"
         self._add(ceiling, "", lambda: direct_write_rate(folder, self._memory, size))
-        for algorithm in (Algorithm.BLAKE3,):
+        # With its identity, which is the work of one core; without; and left to the page cache.
+        for name, session, identity, is_durable in (
+            ("write, named", self._session, True, True),
+            ("write, draft", self._session, False, True),
+            ("write, draft in page cache", self._buffered, False, False),
+        ):
             self._add(
-                f"write, {algorithm.name.lower()}", ceiling, lambda: self._write(folder, size)
+                name,
+                ceiling,
+                lambda s=session, i=identity, d=is_durable: self._write(s, folder, size, i, d),  # type: ignore[misc]
             )
 
     def result(self) -> dict[str, Any]:
@@ -212,18 +220,21 @@ class _Bench:
         size = min(self._memory.size, 1 << 30)
         return digest_rate(self._library, self._memory, size, algorithm, self._cores)
 
-    def _write(self, folder: Path, size: int) -> tuple[float, dict[str, float]]:
+    def _write(
+        self, session: Session, folder: Path, size: int, identity: bool, is_durable: bool
+    ) -> tuple[float, dict[str, float]]:
         path = folder / "coldsnap-bench.written"
-        transfer = self._file.write_transfer(path, self._address, size)
+        transfer = self._file.write_transfer(
+            path, self._address, size, identity=identity, is_durable=is_durable
+        )
         begin = time.monotonic()
         try:
-            metrics, _ = self._session.write(transfer)
+            metrics, _ = session.write(transfer)
+            # The wall time of the caller: making it durable is part of it.
+            rate = size / (time.monotonic() - begin)
         finally:
             path.unlink(missing_ok=True)
-        # The wall time of the caller: making it durable is part of it.
-        rate = size / (time.monotonic() - begin)
-        names = ("file", "digest", "wait", "device")
-        return rate, {name: round(getattr(metrics, f"{name}_ns") / 1e9, 4) for name in names}
+        return rate, stages_of(metrics)
 
 
 def parse_size(text: str) -> int:

@@ -43,11 +43,16 @@ class BenchFile:
         digests = self.digests.get(algorithm)
         return Transfer(str(self.path), self.size, extents, CHUNK, algorithm, digests)
 
-    def write_transfer(self, path: Path, address: int, size: int) -> Transfer:
+    def write_transfer(
+        self, path: Path, address: int, size: int, *, identity: bool = True, is_durable: bool = True
+    ) -> Transfer:
         """`size` bytes from `address` on to a new file."""
         extents = [(at, min(EXTENT, size - at), address + at) for at in range(0, size, EXTENT)]
         chunks = -(-size // CHUNK)
-        return Transfer(str(path), size, extents, CHUNK, Algorithm.BLAKE3, digest_count=chunks)
+        return Transfer(
+            str(path), size, extents, CHUNK, Algorithm.BLAKE3, digest_count=chunks,
+            identity=identity, is_durable=is_durable,
+        )  # fmt: skip
 
     def remove(self) -> None:
         """Leave nothing of it."""
