@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap_runtime import image_folders, lease
 from coldsnap_runtime.activation import Stages, stages_of
 from coldsnap_runtime.generation_notes import PAYLOAD, write_note
+from coldsnap_runtime.host_room import check_ports
 from coldsnap_runtime.image_check import hash_image
 from coldsnap_runtime.image_readahead import read_ahead
 from coldsnap_runtime.mapped_image import protect
@@ -116,6 +117,7 @@ def _verified(
                 hash_image(store, first.artifact, image.folder, pages=False)
         choice = choose(provider, image, first.mounts, context, str(store))
         stages.expect(image.answers)
+        check_ports(first.ports, UnitStore(context.state_dir).generations(first.unit))
     except BaseException:
         image_folders.drop(context, first.unit, image.token)
         raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.gpu_admission import admit_gpus, placed_gpus
 from coldsnap_runtime.gpus import read_gpus
+from coldsnap_runtime.host_room import check_memory, check_shm
 from coldsnap_runtime.mapped_files import DigestCache, MappedFile, check
 from coldsnap_runtime.ownership import give_back_unit
 from coldsnap_runtime.restore_attempt import Attempt, Subject
@@ -191,6 +192,9 @@ class _Restore:
         check_image(self._capture, self._request.image)
         check_pids(self._capture)
         check_container(self._capture, self._spec)
+        check_shm(self._capture, self._spec)
+        is_mapped = self._request.image_mode == "mmap"
+        check_memory(self._capture, self._request.image, is_mapped=is_mapped)
         if self._capture.cuda:
             devices = self._request.devices
             self._gpu_pairs = admit_gpus(self._capture.cuda, read_gpus(), devices)

@@ -38,6 +38,10 @@ _ENVIRONMENT = {
 _GPU_ENVIRONMENT = {
     # NCCL's watchdog would count the time in the image as a hang.
     "TORCH_NCCL_ENABLE_MONITORING": "0",
+    # What NCCL cannot give back, or registers for good: see _UNFIT.
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_CUMEM_HOST_ENABLE": "0",
+    "NCCL_GRAPH_REGISTER": "0",
 }
 _UNFIT = {
     "PYTORCH_CUDA_ALLOC_CONF": (
@@ -49,6 +53,9 @@ _UNFIT = {
         "vLLM's sleep frees nothing of expandable segments",
     ),
     "NCCL_NVLS_ENABLE": ("1", "the driver cannot checkpoint NVLink multicast memory"),
+    "NCCL_CUMEM_HOST_ENABLE": ("1", "ranks dead-lock in a restore (nccl#2350)"),
+    "NCCL_GRAPH_REGISTER": ("1", "replays of CUDA graphs hang on buffers registered before"),
+    "TORCH_NCCL_ENABLE_MONITORING": ("1", "the watchdog counts the time in the image as a hang"),
     "HF_HUB_DISABLE_XET": ("0", "connections of the Hub's Xet client cannot be restored"),
 }
 """Variable -> what its value must not hold, and why."""

@@ -38,6 +38,9 @@ def test_gate_and_worker_are_ours():
     [
         {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64, expandable_segments:True"},
         {"NCCL_NVLS_ENABLE": "1"},
+        {"NCCL_CUMEM_HOST_ENABLE": "1"},
+        {"NCCL_GRAPH_REGISTER": "1"},
+        {"TORCH_NCCL_ENABLE_MONITORING": "1"},
         {"HF_HUB_DISABLE_XET": "0"},
     ],
 )
