@@ -101,7 +101,7 @@ class Canary:
 
     def _attempt(self, rung: str, at_rest: Any, context: Context) -> Any:
         capture, payload = self._capture, self._partial / "payload"
-        spec = replace(LaunchSpec.from_json(capture.launch), network="private", ports=())
+        spec = replace(LaunchSpec.from_json(capture.launch), network="private")
         payloads = tuple((path.name, path) for path in sorted(payload.glob("*")))
         request = RestoreRequest(capture.unit, _RUN, self._partial, "", payloads=payloads)
         outputs = tuple(file for file in capture.mapped_files if file.is_output)

@@ -19,6 +19,8 @@ from coldsnap.artifact.pack import open_pack, write_pack_as
 
 PORT = int(sys.argv[1])
 SLOW_START = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+BALLAST = bytearray(os.urandom(int(sys.argv[3]) if len(sys.argv) > 3 else 0))
+"""Memory for process images."""
 state = {"seed": "seed-1", "serving": True, "asleep": False, "calls": 0, "fail": ""}
 
 
