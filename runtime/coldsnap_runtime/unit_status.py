@@ -9,6 +9,8 @@ from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Id
 from coldsnap_runtime.generation_notes import ACCEPTED, HYDRATED, read_note, without_boot
+from coldsnap_runtime.gpus import read_gpus
+from coldsnap_runtime.host_pids import host_pids
 from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.software import package_versions
 from coldsnap_runtime.unit_processes import file_uses, processes
@@ -55,7 +57,18 @@ def _details(store: UnitStore, record: UnitRecord, request: StatusRequest) -> di
         return told
     paths = store.paths(record.unit, record.generation)
     found = {"hydrated": read_note(paths, HYDRATED), "accepted": read_note(paths, ACCEPTED)}
-    return told | {name: without_boot(note) or None for name, note in found.items()}
+    notes = {name: without_boot(note) or None for name, note in found.items()}
+    return {**told, **notes, "gpu_bytes": _gpu_bytes(record)}
+
+
+def _gpu_bytes(record: UnitRecord) -> int:
+    """On all GPUs of this host; 0 where the driver does not tell."""
+    gpus = read_gpus()
+    if not gpus.found or record.init is None:
+        return 0
+    inside = [process.pid for process in _processes(record)]
+    mine = set(host_pids(record.init.pid, inside).values())
+    return sum(size for gpu in gpus.found for pid, size in gpu.holders if pid in mine)
 
 
 def _software(record: UnitRecord) -> dict[str, str]:

@@ -22,6 +22,7 @@ from coldsnap_core.restore.step import Restore
 from coldsnap_core.resume.step import Resume
 from coldsnap_core.sleep.step import Sleep
 from coldsnap_core.stage.step import Stage
+from coldsnap_core.status.step import Status
 from coldsnap_core.wake.step import Wake
 
 STEPS: dict[str, type[Step[Any]]] = {
@@ -41,6 +42,7 @@ STEPS: dict[str, type[Step[Any]]] = {
     "core.resume": Resume,
     "core.sleep": Sleep,
     "core.stage": Stage,
+    "core.status": Status,
     "core.wake": Wake,
 }
 
