@@ -20,9 +20,12 @@ Reading::Reading(Session &session, const coldsnap_hydrate_request &request)
       request_(request),
       work_(request, session.place() != COLDSNAP_HYDRATE_NOWHERE),
       file_(request.path, request.file_bytes, session.io()),
-      control_(request, work_.total_bytes()) {}
+      control_(request, work_.total_bytes()),
+      is_cached_(session.io() != COLDSNAP_HYDRATE_DIRECT && file_.is_cached()) {}
 
 void Reading::work(unsigned thread) {
+  // More threads than cores keep a disk busy; out of the page cache they only get in the way.
+  if (is_cached_ && thread >= usable_cores()) return;
   Lane &lane = session_.lane(thread);
   const bool is_paired = request_.algorithm == COLDSNAP_HYDRATE_SHA256 && lane.slots.size() > 1;
   const uint64_t width = is_paired ? 2 : 1;

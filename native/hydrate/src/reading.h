@@ -50,6 +50,7 @@ class Reading {
   Work work_;
   InputFile file_;
   Control control_;
+  const bool is_cached_;
   std::atomic<uint64_t> next_ = 0;
 };
 
