@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,15 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.pack import open_pack
 from coldsnap_inside_vllm.parameter_table import Row, UnfitError, table_of, table_sha256
 from coldsnap_inside_vllm.payload import INDEX, PACK
-from coldsnap_runtime.hydrate import Session, Source, hydrate_pack, load_library, write_pack
+from coldsnap_runtime.hydrate import (
+    Options,
+    Session,
+    Source,
+    draft_io,
+    hydrate_pack,
+    load_library,
+    write_draft,
+)
 from coldsnap_runtime.hydrate.structures import Place
 
 if TYPE_CHECKING:
@@ -32,6 +39,8 @@ class Moved:
 def export_parameters(model: Any, folder: str) -> Moved:
     """Write `folder`/payload.pack and its index; they appear only when whole.
 
+    They are a draft: a capture completes it.
+
     Raises:
         UnfitError: these parameters cannot be exported, or not here.
         ColdSnapError: ``file.*``, ``hydrate.*``; no payload is left then.
@@ -41,17 +50,11 @@ def export_parameters(model: Any, folder: str) -> Moved:
     for name in (INDEX, PACK):  # of an earlier start
         (target / name).unlink(missing_ok=True)
     sources = [Source(row.id, row.bytes, row.address, row.attributes) for row in rows]
-    partial = target / ".export"
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with Session(_library(), _place(kind), device=device) as session:
-            attributes = {"kind": _KIND, "table": table_sha256(rows)}
-            written = write_pack(session, partial, sources, attributes=attributes)
-        written.body.replace(target / PACK)
-        written.index.replace(target / INDEX)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return Moved(written.bytes, len(rows))
+    options = Options(attributes={"kind": _KIND, "table": table_sha256(rows)})
+    io = draft_io(sum(row.bytes for row in rows))
+    with Session(_library(), _place(kind), io=io, device=device) as session:
+        written = write_draft(session, target / PACK, target / INDEX, sources, options)
+    return Moved(written, len(rows))
 
 
 def fill_parameters(model: Any, pack: str, index: str) -> Moved:

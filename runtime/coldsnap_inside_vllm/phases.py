@@ -64,7 +64,21 @@ def tell(name: str, begin: float, attributes: dict[str, Any]) -> None:
 
 
 def told() -> list[dict[str, Any]]:
-    """All phases so far, in the order of their ends."""
+    """All phases so far by their beginnings; one inside another names it as its ``parent``."""
+    return nested(_read())
+
+
+def nested(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    ordered = sorted(spans, key=lambda span: (span["start"], -span["seconds"]))
+    for number, span in enumerate(ordered):
+        for outer in reversed(ordered[:number]):
+            if span["start"] + span["seconds"] <= outer["start"] + outer["seconds"]:
+                span["parent"] = outer["name"]
+                break
+    return ordered
+
+
+def _read() -> list[dict[str, Any]]:
     try:
         with open(os.path.join(folder(), _FILE), "rb") as file:
             lines = file.read(_MOST_BYTES).splitlines()
