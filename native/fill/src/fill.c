@@ -1,19 +1,29 @@
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "batch.h"
 #include "failure.h"
 #include "pool.h"
 #include "verbs.h"
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+static const uint64_t HUGE_BYTES = 2 << 20;
+
 struct filling {
 	struct fill_index index;
 	struct fill_images images;
 	struct fill_targets targets;
 	struct fill_pieces pieces;
-	bool check;
+	bool check, huge;
+	atomic_ullong huge_pages;
 };
 
 /* A call writes less than it was asked for where the target's memory ends; the next one says why. */
@@ -43,6 +53,45 @@ static int write_vector(const struct filling *filling, uint32_t process, unsigne
 	return 0;
 }
 
+static bool may_be_huge(const struct fill_index *index, const struct fill_chunk *chunk)
+{
+	uint32_t low = 0, high = index->header->areas;
+
+	while (low < high) { /* the last area that begins at or before it */
+		uint32_t middle = low + (high - low) / 2;
+		const struct fill_area *area = index->areas + middle;
+		if (area->process < chunk->process ||
+		    (area->process == chunk->process && area->start <= chunk->address))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low > 0 && (index->areas[low - 1].flags & FILL_AREA_HUGE) != 0;
+}
+
+/* One huge page where one is written as a whole: the kernel zeroes it at once, instead of taking a
+ * fault for each of its small pages. It is advice: where the kernel refuses, small pages come. */
+static void make_huge(struct filling *filling, const struct fill_chunk *chunk)
+{
+	const struct fill_run *run = filling->index.runs + chunk->run;
+	const struct fill_target *target = filling->targets.of + chunk->process;
+	uint64_t at = (chunk->address + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+
+	if (!may_be_huge(&filling->index, chunk))
+		return;
+	for (; at < chunk->address + chunk->bytes && run->address + run->bytes - at >= HUGE_BYTES;
+	     at += HUGE_BYTES) {
+		char zero = 0;
+		struct iovec from = { &zero, 1 }, to = { (void *)(uintptr_t)at, 1 };
+		struct iovec whole = { (void *)(uintptr_t)at, HUGE_BYTES };
+		/* The kernel collapses what has a page at least. */
+		if (process_vm_writev(target->host, &from, 1, &to, 1, 0) == 1 &&
+		    syscall(SYS_process_madvise, target->pidfd, &whole, 1, MADV_COLLAPSE, 0) ==
+			    (long)HUGE_BYTES)
+			atomic_fetch_add(&filling->huge_pages, 1);
+	}
+}
+
 static int write_batch(const struct filling *filling, const struct fill_batch *batch,
 		       unsigned char *buffer)
 {
@@ -67,6 +116,8 @@ static int fill_piece(void *context, size_t item, unsigned char *scratch)
 			return -1;
 		if (filling->check && fill_batch_check(&batch, &filling->index, scratch) != 0)
 			return -1;
+		for (size_t i = 0; filling->huge && i < batch.count; i++)
+			make_huge(filling, batch.chunks + i);
 		if (write_batch(filling, &batch, scratch) != 0)
 			return -1;
 	}
@@ -93,15 +144,15 @@ static int check_alive(const struct fill_targets *targets)
 	return 0;
 }
 
-static void report(const struct filling *filling, double seconds, unsigned threads)
+static void report(struct filling *filling, double seconds, unsigned threads)
 {
 	const struct fill_header *header = filling->index.header;
 
 	printf("{\"bytes\":%llu,\"seconds\":%.6f,\"threads\":%u,\"pages\":%llu,\"digests\":%s,"
-	       "\"runs\":%u,\"processes\":[",
+	       "\"runs\":%u,\"huge_pages\":%llu,\"processes\":[",
 	       (unsigned long long)header->bytes, seconds, threads,
 	       (unsigned long long)header->bytes / FILL_PAGE, filling->check ? "true" : "false",
-	       header->runs);
+	       header->runs, (unsigned long long)atomic_load(&filling->huge_pages));
 	for (uint32_t i = 0; i < header->processes; i++)
 		printf("%s{\"pid\":%u,\"bytes\":%llu}", i > 0 ? "," : "",
 		       filling->index.processes[i].pid,
@@ -111,9 +162,12 @@ static void report(const struct filling *filling, double seconds, unsigned threa
 
 int fill_verb_fill(const struct fill_options *options)
 {
-	struct filling filling = { .check = !options->no_digests };
+	static struct filling filling; /* not on the stack: threads may outlive a failure */
+	static struct fill_pool pool;
 	double begun = fill_now();
 
+	filling.check = !options->no_digests;
+	filling.huge = options->huge;
 	if (fill_index_read(&filling.index, options->index, true) != 0 ||
 	    refuse_mapped(&filling.index) != 0 ||
 	    fill_images_open(&filling.images, &filling.index, options->images) != 0 ||
@@ -122,7 +176,7 @@ int fill_verb_fill(const struct fill_options *options)
 	    fill_targets_check(&filling.targets) != 0 ||
 	    fill_pieces_make(&filling.pieces, &filling.index) != 0)
 		return fill_report_failure("");
-	struct fill_pool pool = {
+	pool = (struct fill_pool){
 		.threads = options->threads,
 		.deadline = options->deadline,
 		.targets = &filling.targets,

@@ -29,14 +29,15 @@ static int seal_piece(void *context, size_t item, unsigned char *scratch)
 
 int fill_verb_seal(const struct fill_options *options)
 {
-	struct seal seal = { 0 };
+	static struct seal seal; /* not on the stack: threads may outlive a failure */
+	static struct fill_pool pool;
 	double begun = fill_now();
 
 	if (fill_index_read(&seal.index, options->index, false) != 0 ||
 	    fill_images_open(&seal.images, &seal.index, options->images) != 0 ||
 	    fill_pieces_make(&seal.pieces, &seal.index) != 0)
 		return fill_report_failure("");
-	struct fill_pool pool = {
+	pool = (struct fill_pool){
 		.threads = options->threads,
 		.deadline = options->deadline,
 		.scratch_bytes = fill_batch_room(&seal.index),

@@ -272,10 +272,11 @@ static int report(const struct verifying *verifying, double seconds, unsigned th
 
 int fill_verb_verify(const struct fill_options *options)
 {
-	struct verifying verifying = { .check = !options->no_digests,
-				       .lock = PTHREAD_MUTEX_INITIALIZER };
+	static struct verifying verifying = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	static struct fill_pool pool; /* not on the stack: threads may outlive a failure */
 	double begun = fill_now();
 
+	verifying.check = !options->no_digests;
 	if (fill_index_read(&verifying.index, options->index, true) != 0 ||
 	    fill_images_open(&verifying.images, &verifying.index, options->images) != 0 ||
 	    fill_targets_open(&verifying.targets, &verifying.index, options->pairs,
@@ -284,7 +285,7 @@ int fill_verb_verify(const struct fill_options *options)
 	    fill_pieces_make(&verifying.pieces, &verifying.index) != 0 ||
 	    find_holes(&verifying) != 0)
 		return fill_report_failure("");
-	struct fill_pool pool = {
+	pool = (struct fill_pool){
 		.threads = options->threads,
 		.deadline = options->deadline,
 		.targets = &verifying.targets,
