@@ -75,6 +75,7 @@ class CudaMemory:
         self._lacks_memory = False
         self._lacks_weights = False
         self._lacks_graphs = False
+        self._lacks_rest = False
         self._released: dict[str, Any] = {}
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class CudaMemory:
         before = await self._usage()
         with spans.span("export"):
             exported = await self._export(request) if level == _DISCARD else {}
-        self._lacks_memory = True
+        self._lacks_memory = self._lacks_rest = True
         self._lacks_weights = self._lacks_weights or level != 1
         with spans.span("sleep"):
             await self._engine.sleep(level=level)
@@ -104,6 +105,7 @@ class CudaMemory:
         if before["pooled"] and freed < before["pooled"] // 2:
             raise RuntimeError(f"sleep freed {freed} of {before['pooled']} bytes on the device")
         needs = {"bytes": before["pooled"], "weights": before["weights"], "kv": before["kv"]}
+        needs["rest"] = before["pooled"] - before["weights"] - before["kv"]
         _record(str(request.get("dir", "")), needs)
         if level == _DISCARD:
             with spans.span("trim") as attributes:
@@ -139,7 +141,10 @@ class CudaMemory:
             await self._engine.wake_up(tags=["weights"])
         if source is not None:
             await call("coldsnap_weights_are_mapped")
-        with spans.span("kv-remap"):
+        with spans.span("kv-remap") as attributes:
+            if self._lacks_rest:
+                attributes["graph_bytes"] = sum(await call("coldsnap_map_rest"))
+                self._lacks_rest = False
             await self._engine.wake_up(tags=["kv_cache"])
             self._lacks_memory = False
             await call("coldsnap_clear_kv")

@@ -28,13 +28,20 @@ def drop(model_runner: Any) -> int:
         RuntimeError: this vLLM keeps graphs where they cannot be reached.
     """
     count = 0
-    for wrappers in _wrapper_classes():
+    if getattr(model_runner, "speculator", None) is not None:
+        raise RuntimeError("graphs of a speculator cannot be captured again")
+    for wrappers in wrapper_classes():
         for wrapper in list(wrappers._all_instances):  # noqa: SLF001 - vLLM's own registry
             entries = getattr(wrapper, "concrete_cudagraph_entries", None)
             if entries is None:
                 entries = getattr(wrapper, "entries", {})
             count += len(entries)
         wrappers.clear_all_graphs()
+    whole = getattr(model_runner, "cudagraph_manager", None)  # of the newer model runner
+    if whole is not None:
+        count += len(whole.graphs)
+        whole.graphs.clear()
+        whole._graphs_captured = False  # noqa: SLF001 - else it would dispatch to what is gone
     manager = getattr(model_runner, "encoder_cudagraph_manager", None)
     if manager is not None:
         manager.clear()
@@ -50,7 +57,8 @@ def recreate(worker: Any) -> int:
         return int(worker.model_runner.capture_model() or 0)
 
 
-def _wrapper_classes() -> Iterator[Any]:
+def wrapper_classes() -> Iterator[Any]:
+    """Those of vLLM that hold graphs of parts of a model."""
     from vllm.compilation.cuda_graph import CUDAGraphWrapper  # noqa: PLC0415
 
     yield CUDAGraphWrapper

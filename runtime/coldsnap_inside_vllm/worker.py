@@ -8,13 +8,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from coldsnap_inside_vllm import graph_pool
 from coldsnap_inside_vllm.layout import Region
 
 _MADV_DONTNEED = 4
 _PAGE = 4096
+
+
+graph_pool.install()
 
 
 class ColdSnapWorker:
@@ -119,18 +123,33 @@ class ColdSnapWorker:
 
         return graphs.recreate(self)
 
+    def coldsnap_map_rest(self) -> int:
+        """Map and zero what sleeps beside weights and KV: the memory of graphs. Its bytes."""
+        from vllm.device_allocator.cumem import CuMemAllocator  # noqa: PLC0415
+
+        rest = sorted({tag for tag, _region in _pool()} - {"weights", "kv_cache"})
+        if not rest:
+            return 0
+        CuMemAllocator.get_instance().wake_up(rest)
+        return _zero(rest)
+
     def coldsnap_clear_kv(self) -> None:
         """KV reads as zero: what the device had there before is nobody's business."""
-        import torch  # noqa: PLC0415
-        from vllm.distributed.device_communicators.cuda_wrapper import (  # noqa: PLC0415
-            CudaRTLibrary,
-        )
+        _zero(["kv_cache"])
 
-        runtime = CudaRTLibrary()
-        for tag, region in _pool():
-            if tag == "kv_cache":
-                runtime.cudaMemset(ctypes.c_void_p(region.address), 0, region.bytes)
-        torch.cuda.synchronize()
+
+def _zero(tags: Sequence[str]) -> int:
+    """Clear the memory of these tags; its bytes."""
+    import torch  # noqa: PLC0415
+    from vllm.distributed.device_communicators.cuda_wrapper import CudaRTLibrary  # noqa: PLC0415
+
+    runtime, cleared = CudaRTLibrary(), 0
+    for tag, region in _pool():
+        if tag in tags:
+            runtime.cudaMemset(ctypes.c_void_p(region.address), 0, region.bytes)
+            cleared += region.bytes
+    torch.cuda.synchronize()
+    return cleared
 
 
 def _pool() -> list[tuple[str, Region]]:

@@ -57,6 +57,7 @@ class Engine:
             "coldsnap_end_load": [{**self._load, "spans": list(SPANS)}],
             "coldsnap_trim": [{"device_used": 2 * GIB, "graphs_dropped": 3}],
             "coldsnap_recreate_graphs": [GIB],
+            "coldsnap_map_rest": [GIB],
         }.get(name, [None])
 
 
@@ -114,10 +115,11 @@ def test_native_where_there_is_a_pack(pack):
     engine = Engine()
     answer = back(engine, pack)
     assert answer["provider"] == "native"
-    assert engine.calls[-6:] == [
+    assert engine.calls[-7:] == [
         "coldsnap_begin_load",
         "wake weights",
         "coldsnap_weights_are_mapped",
+        "coldsnap_map_rest",
         "wake kv_cache",
         "coldsnap_clear_kv",
         "coldsnap_end_load",

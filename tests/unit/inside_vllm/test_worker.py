@@ -140,6 +140,41 @@ def test_graphs_that_are_made_again_go_with_their_workspaces(torch, vllm):
     assert vllm.configured == ["config", None]
 
 
+def test_graphs_of_the_newer_model_runner_go_too(torch, vllm):
+    mine = worker()
+    whole = SimpleNamespace(graphs={1: "graph", 2: "graph"}, _graphs_captured=True)
+    mine.model_runner.cudagraph_manager = whole
+    Wrapper(3)
+    assert mine.coldsnap_trim("recreate-from-plan")["graphs_dropped"] == 5
+    assert not whole.graphs
+    assert not whole._graphs_captured, "it runs without until they are there again"
+
+
+def test_graphs_of_a_speculator_are_refused(torch, vllm):
+    mine = worker()
+    mine.model_runner.speculator = object()
+    with pytest.raises(RuntimeError, match="speculator"):
+        mine.coldsnap_trim("recreate-from-plan")
+
+
+def test_what_sleeps_beside_weights_and_kv_is_mapped_and_zeroed(torch, vllm, monkeypatch):
+    zeroed = []
+    wrapper = ModuleType("vllm.distributed.device_communicators.cuda_wrapper")
+    runtime = SimpleNamespace(cudaMemset=lambda at, value, size: zeroed.append((at.value, size)))
+    wrapper.CudaRTLibrary = lambda: runtime
+    monkeypatch.setitem(sys.modules, wrapper.__name__, wrapper)
+    cumem = sys.modules["vllm.device_allocator.cumem"]
+    one = cumem.CuMemAllocator.get_instance()
+    woken = []
+    one.wake_up = woken.append
+    assert worker().coldsnap_map_rest() == 0
+    assert not woken
+    one.pointer_to_data[0x9000] = SimpleNamespace(tag="default", handle=(0, 2 * MIB))
+    assert worker().coldsnap_map_rest() == 2 * MIB
+    assert woken == [["default"]]
+    assert zeroed == [(0x9000, 2 * MIB)]
+
+
 def test_graphs_that_cannot_be_found_are_told(torch, vllm):
     with pytest.raises(RuntimeError, match="does not tell where"):
         graphs.drop(worker().model_runner)
