@@ -10,7 +10,6 @@ import pytest
 
 from coldsnap_inside_vllm import graph_pool, graphs
 
-
 WORLD = SimpleNamespace()
 
 
