@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from coldsnap_runtime.timing import Timing
 
 _MOST_THREADS = 8
+_PAYLOAD = "payload"
 
 
 def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[str, Any]:
     """Write the map, hash and sync everything, and give the folder its name."""
     write_new(partial / CAPTURE_FILE, dumps(capture.to_json()).encode("ascii"))
-    with timing.span("identify"):
-        known = finish_payload(partial / "payload", _threads())
-    paths = sorted(path for path in partial.rglob("*") if path.is_file())
     with timing.span("hash"), ThreadPoolExecutor(_threads()) as pool:
-        digests = list(pool.map(lambda path: known.get(path) or _hash_and_sync(path), paths))
-        objects = [object_of(partial, path, sha) for path, sha in zip(paths, digests, strict=True)]
+        # The longest first: a payload's SHA-256 is the work of one core, the others hash the rest.
+        payload = pool.submit(finish_payload, partial / _PAYLOAD, _threads())
+        digests = dict(zip(rest := _files(partial), pool.map(_hash_and_sync, rest), strict=True))
+        digests |= payload.result()
+        left = sorted({path for path in partial.rglob("*") if path.is_file()} - set(digests))
+        digests |= zip(left, pool.map(_hash_and_sync, left), strict=True)
+    objects = [object_of(partial, path, digests[path]) for path in sorted(digests)]
     _check_payload(partial, objects)
     for path in [partial, *(p for p in partial.iterdir() if p.is_dir())]:
         fsync_dir(path)
@@ -49,6 +52,12 @@ def seal(capture: Capture, partial: Path, folder: Path, timing: Timing) -> dict[
         "process_image": capture.process_image,
         "template": capture.template,
     }
+
+
+def _files(partial: Path) -> list[Path]:
+    """All but the payload's."""
+    paths = sorted(path for path in partial.rglob("*") if path.is_file())
+    return [path for path in paths if path.relative_to(partial).parts[0] != _PAYLOAD]
 
 
 def _check_payload(partial: Path, objects: list[dict[str, Any]]) -> None:
