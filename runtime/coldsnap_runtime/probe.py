@@ -491,6 +491,8 @@ def profile(options: Options, known: Mapping[str, Feature] | None = None) -> dic
     features["cuda-classic-ipc"] = _gpu_driver(features, 610, (_API,))
     for name, (major, needs, unshown) in _GPU_DRIVERS.items():
         feature = _gpu_driver(features, major, (*_CRIU_NEEDS, *needs))
+        if name == "n580" and feature["status"] != PASSED:
+            feature["reason"] += " (a unit without devices needs criu-process-template only)"
         if feature["status"] == PASSED and unshown:
             remedy = "name it in the plan to try it; driver: auto takes another one"
             feature = lacking(UNQUALIFIED, unshown, remedy, able=True)

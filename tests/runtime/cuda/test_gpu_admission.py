@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.gpu_admission import admit_gpus
+from coldsnap_runtime.gpu_admission import admit_gpus, placed_gpus
 from coldsnap_runtime.gpus import read_gpus
 
 GIB = 1 << 30
@@ -74,3 +74,22 @@ def test_no_such_device(driver):
     cuda = captured(driver)
     assert refusal(cuda, (3,)).code == "gpu.missing"
     assert refusal(cuda, (0, 0)).code == "gpu.missing"
+
+
+def test_a_fresh_start_is_placed_by_index(driver):
+    cuda = captured(driver, snapshot_driver="n580")
+    assert placed_gpus(cuda, read_gpus()) == (0,)
+    driver.gpu(1)
+    assert placed_gpus(cuda, read_gpus(), (1,)) == (1,)
+    driver.gpu(0, free=GIB)
+    with pytest.raises(ColdSnapError) as caught:
+        placed_gpus(cuda, read_gpus(), (0,))
+    assert caught.value.code == "gpu.memory-short"
+
+
+def test_the_floor_is_that_of_the_snapshot_driver(driver):
+    (driver.folder / "driver").write_text("580.1")
+    assert admit_gpus(captured(driver, snapshot_driver="n580"), read_gpus()) == ()
+    caught = refusal(captured(driver, snapshot_driver="n610"))
+    assert caught.code == "gpu.driver-too-old"
+    assert caught.remedy == "install an NVIDIA driver >= 610"

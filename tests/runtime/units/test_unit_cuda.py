@@ -76,6 +76,23 @@ def test_restored_with_it(workplace, driver, engine):
     assert after["n"] > before["n"]
 
 
+def test_n610_is_recorded_and_demands_its_driver(workplace, driver, engine):
+    """The parts are those of c580; the floor is its own, at every restore."""
+    (driver.folder / "driver").write_text("610.43.02")
+    result = workplace.checkpoint(engine, driver="n610")
+    assert result["cuda"]["snapshot_driver"] == "n610"
+    workplace.stop(engine)
+    (driver.folder / str(ENGINE)).write_text(str(CHECKPOINTED))
+    restored = workplace.restore(result["capture_dir"])
+    assert driver.state(ENGINE) == RUNNING
+    workplace.stop(restored)
+    (driver.folder / "driver").write_text("580.159.04")
+    with pytest.raises(ColdSnapError) as caught:
+        workplace.restore(result["capture_dir"])
+    assert caught.value.code == "gpu.driver-too-old"
+    assert "580.159.04 is older than 610" in caught.value.message
+
+
 def test_lock_that_hangs_leaves_it_serving(workplace, driver, engine):
     driver.fault("lock", ENGINE, "hang once")
     with pytest.raises(ColdSnapError) as caught:

@@ -109,14 +109,18 @@ class Workplace:
         assert record.init is not None
         return get(dial(record.init.pid, port, 5.0), path)
 
-    def checkpoint(self, record: UnitRecord, capture_id: str = "c1") -> dict[str, Any]:
+    def checkpoint(
+        self, record: UnitRecord, capture_id: str = "c1", **changes: Any
+    ) -> dict[str, Any]:
         quiesced = self.store.update(record, state=self.quiesced_state)
 
         def resume() -> None:
             if self.store.load(record.unit, record.generation).is_live:
                 self.store.update(quiesced, state="serving")
 
-        request = CheckpointRequest(record.unit, "r", capture_id, generation=record.generation)
+        request = CheckpointRequest(
+            record.unit, "r", capture_id, generation=record.generation, **changes
+        )
         return checkpoint(request, self.context, self.installation, Timing(), resume)
 
     def restore(
@@ -173,11 +177,12 @@ def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 20.0) -> N
         time.sleep(0.02)
 
 
-def build_native(folder: Path) -> Path:
-    """The native programs, built for the test session."""
+def build_native(folder: Path, *targets: str) -> Path:
+    """The native programs, built for the test session; or what is not built without being named."""
+    wanted = [word for target in targets for word in ("--target", target)]
     for command in (
         ["cmake", "-S", str(NATIVE), "-B", str(folder), "-DCOLDSNAP_WERROR=ON"],
-        ["cmake", "--build", str(folder), "--parallel", "2"],
+        ["cmake", "--build", str(folder), "--parallel", "2", *wanted],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
