@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from process_image_tree import Captured, Compared, capture_tree, overlay, restor
 from unit_workplace import Workplace
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.process_image import Mode, Rewritten, shared_pages
+from coldsnap_runtime.process_image import Mode, Rewritten, rewrite, shared_pages
+from coldsnap_runtime.process_image.fill_index import read_fill_index
 
 pytestmark = pytest.mark.criu
 
@@ -52,6 +55,32 @@ def test_forked_processes_too(
         done, found = _compare(workplace, captured, mode, fill_program)
         assert done.bytes_kept > done.bytes_moved
         assert found.shared_bytes > 40 * MIB
+
+
+def test_damaged_images_of_a_real_tree(workplace: Workplace) -> None:
+    """Any byte of any file of messages: our own error, or a rewrite that adds up."""
+    captured = capture_tree(workplace, with_fork=False)
+    rng = random.Random(20261130)
+    copy, target = workplace.state_dir.parent / "copy", workplace.state_dir.parent / "out"
+    kinds = ("mm-*", "pagemap-*", "core-*", "pstree.*", "inventory.*", "files.*")
+    refused = 0
+    for number in range(200):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(captured.images, copy, copy_function=os.link)
+        path = rng.choice(sorted(copy.glob(rng.choice(kinds))))
+        data = bytearray(path.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.unlink()
+        path.write_bytes(data[: rng.randrange(len(data))] if number % 4 == 0 else data)
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            done = rewrite(copy, target, MODES[number % 2], Path("/bin/true"))
+        except ColdSnapError as error:
+            refused += error.code in ("image.damaged", "image.unsupported")
+            continue
+        index = read_fill_index((target / "fill.index").read_bytes())
+        assert index.total == done.bytes_moved
+    assert 60 < refused < 200
 
 
 def _cut(captured: Captured) -> None:
