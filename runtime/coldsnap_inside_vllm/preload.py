@@ -10,6 +10,9 @@ import contextlib
 import importlib
 import json
 import os
+import sys
+
+from coldsnap_inside_vllm.forking import uses_cuda
 
 MODEL_VARIABLE = "COLDSNAP_MODEL"
 """Folder of the model, whose architecture and tokenizer have modules of their own."""
@@ -65,8 +68,12 @@ def preload() -> None:
 
 
 def _load(name: str) -> None:
+    """Where a module makes a CUDA context, the log says which: the template must do without it."""
+    before = uses_cuda()
     with contextlib.suppress(Exception):
         importlib.import_module(name)
+    if uses_cuda() and not before:
+        sys.stderr.write(f"coldsnap: importing {name} makes a CUDA context\n")
 
 
 def _load_model_modules(folder: str) -> None:
