@@ -43,12 +43,21 @@ class BenchPlans:
     document: Document
     """Of the restore plan: the plans of the page cache are made from it."""
 
-    def page_cache(self, state: str, artifacts: Sequence[str]) -> Loaded:
-        """The plan that brings the page cache of the units' hosts into a state."""
+    def page_cache(self, state: str, artifacts: Sequence[str]) -> Loaded | None:
+        """The plan that brings the page cache of the units' hosts into a state.
+
+        Args:
+            state: warm, dropped.
+            artifacts: what a restore reads; empty for a cold start, which reads the model.
+        """
         model = self.restore.plan.model
         given: dict[str, Any] = {"state": state}
-        if state == "warm":
-            given |= {"artifacts": list(artifacts), "model": bool(model and model.path)}
+        if state == "warm" and artifacts:
+            given["artifacts"] = list(artifacts)
+        elif state == "warm" and model and model.path:
+            given["model"] = True
+        elif state == "warm":
+            return None
         steps: list[dict[str, Any]] = [
             {"id": "stage", "type": "core.stage"},
             {"id": "cache", "type": "core.page-cache", "needs": ["stage"], "with": given},

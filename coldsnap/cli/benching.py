@@ -104,8 +104,9 @@ class Bench:
         """One start of every unit, from nothing; `page_cache`: state that it begins from."""
         for loaded in self._plans.stop:
             self._apply(loaded)
-        if page_cache == DROPPED or (page_cache and self._artifacts):
-            self._apply(self._plans.page_cache(page_cache, self._artifacts))
+        read = () if kind == COLD else self._artifacts
+        if page_cache and (plan := self._plans.page_cache(page_cache, read)) is not None:
+            self._apply(plan)
         result = self._apply(self._plans.cold if kind == COLD else self._plans.restore)
         measured = self._measured(kind, result)
         if kind == RESTORE:

@@ -17,6 +17,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.oci.layout import open_store
 from coldsnap.artifact.oci.read import find
 from coldsnap.artifact.rules import AbsolutePath, Count
+from coldsnap_runtime.hydrate.page_cache import cached_share
 from coldsnap_runtime.timing import Timing
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def _read(path: Path) -> int:
     buffer = bytearray(1 << 20)
     total = 0
     try:
+        if cached_share(path) == 1.0:
+            return path.stat().st_size
         with path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
             while count := file.readinto(buffer):
