@@ -86,13 +86,14 @@ def main() -> int:
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--deadline", type=float, default=120.0)
+    parser.add_argument("--budget", type=float, default=0.0)
     for name in ("--keep", "--no-cold"):
         parser.add_argument(name, action="store_true")
     given = parser.parse_args()
     options = AgainstOptions(
         size=given.size, against=tuple(given.against.split(",")), folder=given.dir,
         device=given.device, rounds=max(1, given.rounds), cold=not given.no_cold, keep=given.keep,
-        peer_python=given.peer_python, deadline=given.deadline,
+        peer_python=given.peer_python, deadline=given.deadline, budget=given.budget,
     )  # fmt: skip
     try:
         library = load_library()

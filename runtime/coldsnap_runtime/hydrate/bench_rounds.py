@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import mmap
 import os
 import statistics
@@ -44,6 +45,8 @@ class AgainstOptions:
     peer_python: str | None = None
     deadline: float = 120.0
     """Seconds for one load of a peer."""
+    budget: float = 0.0
+    """Seconds after which no load is begun any more; 0: no end."""
     cuda_library: str | None = None
     shape: dict[str, int] = field(default_factory=dict)
     """``threads``, ``slots``, ``slot_bytes`` of our sessions."""
@@ -100,6 +103,7 @@ class Against:
         if not self._is_cuda:
             self._loaders.append((_FRESH, lambda _: self._hydrate_fresh()))
         self._cached = 0.0
+        self._until = time.monotonic() + options.budget if options.budget else math.inf
 
     def add(self, peer: Peer) -> None:
         row = self._row(peer.name)
@@ -117,22 +121,28 @@ class Against:
 
     def warm_round(self, number: int) -> None:
         """All of the file in the page cache."""
+        if time.monotonic() > self._until:
+            return
         for name, measure in self._ceilings():
             self._file.warm()
             rate = measure()
             if number:
                 self._row(name, is_ceiling=True).warm.append(rate)
         for name, load in self._turned(number):
-            self._file.warm()
+            if time.monotonic() < self._until:
+                self._file.warm()
             self._take(name, load, number, self._row(name).warm if number else [])
 
     def cold_round(self, number: int) -> None:
         """None of the file in the page cache, before each load."""
         self._drop()
+        if time.monotonic() > self._until:
+            return
         metrics = self._direct.read(self._file.transfer(0, Algorithm.UNVERIFIED))
         self._row(_DIRECT, is_ceiling=True).cold.append(metrics.bytes / metrics.wall_ns * 1e9)
         for name, load in self._turned(number):
-            self._drop()
+            if time.monotonic() < self._until:
+                self._drop()
             self._take(name, load, 1000 + number, self._row(name).cold)
 
     def result(self) -> dict[str, Any]:
@@ -171,6 +181,8 @@ class Against:
         return [loader for loader in order if not self._row(loader[0]).reason]
 
     def _take(self, name: str, load: Callable[[int], float], seed: int, rates: list[float]) -> None:
+        if time.monotonic() > self._until:
+            return
         try:
             rates.append(load(seed))
         except PeerError as error:
