@@ -120,6 +120,7 @@ def ask(record: UnitRecord, path: str, port: int) -> Any:
     assert record.init is not None  # noqa: S101
     client = http.client.HTTPConnection("127.0.0.1", timeout=_ANSWER_SECONDS)
     client.sock = dial(record.init.pid, port, 5.0)
+    client.sock.settimeout(_ANSWER_SECONDS)
     try:
         client.request("GET", path, headers={"Connection": "close"})
         body = client.getresponse().read()
