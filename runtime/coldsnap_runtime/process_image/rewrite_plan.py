@@ -154,15 +154,17 @@ def _of_area(process: Process, area: Area, runs: list[Run]) -> Iterator[Piece]:
 
 def _without_wide_holes(span: Range, area: Area, runs: list[Run]) -> Iterator[Piece]:
     """Memory that is only reserved, by the gigabyte, need not be looked at for zeros."""
-    start, first = span.start, 0
-    for number, run in enumerate(runs):
-        if run.start - start > _WIDE_HOLE and number == first:
-            start = run.start
-        follower = runs[number + 1].start if number + 1 < len(runs) else span.end
-        if follower - run.end > _WIDE_HOLE or number + 1 == len(runs):
-            end = run.end if follower - run.end > _WIDE_HOLE else follower
-            yield Piece(Range(start, end), area, tuple(runs[first : number + 1]))
-            start, first = follower, number + 1
+    groups: list[list[Run]] = []
+    for run in runs:
+        if groups and run.start - groups[-1][-1].end <= _WIDE_HOLE:
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    for group in groups:
+        first, last = group[0].start, group[-1].end
+        start = span.start if first - span.start <= _WIDE_HOLE else first
+        end = span.end if span.end - last <= _WIDE_HOLE else last
+        yield Piece(Range(start, end), area, tuple(group))
 
 
 def _mappings(process: Process, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
