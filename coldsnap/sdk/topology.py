@@ -79,6 +79,10 @@ class Unit(Spec):
     caches: tuple[str, ...] = ()
     """Folders whose files the process maps (compiler caches); kept with the image."""
     cwd: str = "/"
+    preload: tuple[Literal["nccl", "nvml", "mmap"], ...] = ()
+    """Libraries of ColdSnap that the engine is started with: `nccl` closes communicators over a
+    snapshot, `nvml` answers for the GPUs as they were, `mmap` copies mapped files
+    (COLDSNAP_MMAP_COPY in `env`). See docs/unit-runtime.md."""
     memory_guard: bool = False
     """Preload, at the engine's first start, what lets a restore map its image copy-on-write
     (`image_mode: mmap`): for replicas and scale to zero."""

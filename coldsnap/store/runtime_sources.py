@@ -19,7 +19,8 @@ from coldsnap.store.criu_bundle import build_bundle, bundle_binary, cached_bundl
 INSIDE_GROUP = "coldsnap.inside"
 """Entry points of engine packs from elsewhere: value = package that runs inside their engine."""
 
-GUARD_LIBRARY = "libcoldsnap_guard.so"
+PRELOADED = frozenset(f"libcoldsnap_{name}.so" for name in ("guard", "mmap", "nccl", "nvml"))
+"""What an engine can be started with."""
 HYDRATE_LIBRARY = "libcoldsnap_hydrate.so"
 
 _SKIPPED = ("compiler", "pyext", "testdata", "testing")
@@ -129,6 +130,7 @@ def _hydration() -> Iterator[Source]:
     folder = _package_folder("coldsnap_runtime")
     yield Source("inside/coldsnap_runtime/__init__.py", folder / "__init__.py")
     yield from _files(folder / "hydrate", "inside/coldsnap_runtime/hydrate")
+    yield from _files(folder / "preloads", "inside/coldsnap_runtime/preloads")
     native = _native_folder()
     for library in (native / HYDRATE_LIBRARY, native / "hydrate" / HYDRATE_LIBRARY):
         if library.is_file():
@@ -141,7 +143,7 @@ def _native() -> Iterator[Source]:
     for path in sorted(_native_folder().iterdir()):
         if path.is_file() and path.name.startswith("coldsnap-"):
             yield Source(f"bin/{path.name}", path, executable=True)
-        elif path.name == GUARD_LIBRARY:
+        elif path.name in PRELOADED:
             yield Source(f"bin/{path.name}", path)
 
 

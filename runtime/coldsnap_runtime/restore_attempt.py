@@ -18,6 +18,7 @@ from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.cuda_checkpoint import CudaSquad, Pairs
 from coldsnap_runtime.guard_place import keep_guard
 from coldsnap_runtime.namespaces import root_of
+from coldsnap_runtime.preload_place import keep_preloads, write_nvml_map
 from coldsnap_runtime.restore_rungs import MMAP, assemble
 from coldsnap_runtime.unit_cuda import bring_back
 from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
@@ -147,6 +148,7 @@ class Attempt:
             for name, path in self._request.payloads
         ]
         mounts += keep_guard(image, paths.folder)
+        mounts += keep_preloads(image / "bin", paths.folder)
         if self._rung == MMAP:
             mounts.append(UnitMount("bind-read-only", os.fspath(image / "images"), INSIDE_IMAGE))
         return StartPlan(
@@ -193,6 +195,8 @@ class Attempt:
             with self._timing.span("criu-restore", rung=self._rung):
                 self._run_criu(init, paths, images, deadline)
             if cuda:
+                if "nvml" in (self._capture.launch.get("preload") or ()):
+                    write_nvml_map(paths.control, cuda["gpus"], self._subject.gpu_pairs)
                 with self._timing.span("cuda-restore"):
                     bring_back(squad, init, cuda, self._subject.gpu_pairs, self._timing)
 

@@ -19,6 +19,7 @@ from coldsnap_runtime.cuda_checkpoint import (
 from coldsnap_runtime.cuda_errors import CudaProcess
 from coldsnap_runtime.gpus import Gpus, read_gpus
 from coldsnap_runtime.host_pids import host_pids
+from coldsnap_runtime.preload_place import remembered_gpus
 from coldsnap_runtime.timing import boottime
 from coldsnap_runtime.unit_processes import mentions, open_paths, proc_of, processes
 
@@ -130,7 +131,7 @@ def _record(
     return {
         "snapshot_driver": driver,
         "nvidia_driver": before.driver,
-        "gpus": [gpu.identity() for gpu in used],
+        "gpus": remembered_gpus(control, [{**gpu.identity(), "index": gpu.index} for gpu in used]),
         "processes": [{"pid": process.inside, "name": process.name} for process in found],
         "process_bytes": process_bytes,
         "engine_bytes": engine_bytes(control),

@@ -16,6 +16,7 @@ from coldsnap_runtime.dump_errors import copy_error, dump_error
 from coldsnap_runtime.guard_place import GUARD
 from coldsnap_runtime.mapped_files import collect
 from coldsnap_runtime.namespaces import root_of
+from coldsnap_runtime.preload_place import save_preloads
 from coldsnap_runtime.template_files import FOLDER
 from coldsnap_runtime.unit_capture import Capture, FileSetRecord
 from coldsnap_runtime.unit_init import is_private
@@ -133,6 +134,7 @@ def _gather(work: DumpWork, request: CheckpointRequest) -> Capture:
     shutil.copyfile(work.paths.unit_program, work.partial / "bin" / "coldsnap-unit")
     if (guard := work.paths.folder / GUARD).is_file():
         shutil.copyfile(guard, work.partial / "bin" / GUARD)
+    save_preloads(work.paths.folder, work.partial / "bin")
     _take_payload(work)
     record = work.record
     return Capture(

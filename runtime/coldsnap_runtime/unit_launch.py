@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from coldsnap_runtime.guard_place import put_guard
 from coldsnap_runtime.ownership import give_back_unit
+from coldsnap_runtime.preload_place import put_preloads
 from coldsnap_runtime.unit_generation import discard_generation, make_generation, port_records
 from coldsnap_runtime.unit_init import ROOT_PID, root_argv
 from coldsnap_runtime.unit_record import GenerationPaths, ProcessRef, UnitRecord, UnitStore
@@ -80,6 +81,7 @@ def _start(
         further_mounts=(
             *make_caches(spec),
             *put_guard(spec, installation.guard, paths.folder),
+            *put_preloads(spec.preload, installation.guard.parent, paths.folder),
         ),
     )
     return start_unit(plan, paths, installation)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_SHM = 2 << 30
+PRELOADS = ("nccl", "nvml", "mmap")
+"""Libraries that an engine can be started with."""
 MODES = ("auto", "plain", "ext", "mmap")
 """How the pages of a process image come back; see `coldsnap_runtime.restore_rungs`."""
 
@@ -56,6 +58,8 @@ class LaunchSpec:
     io_uring: str = "deny"
     memory_guard: bool = False
     """Preload the guard that lets a restore map the image (``image_mode: mmap``)."""
+    preload: tuple[str, ...] = ()
+    """Libraries of `coldsnap_runtime.preload_place` that the engine is started with."""
     template: bool = False
     """The command parks before its engine starts: see `coldsnap_runtime.unit_template`."""
     raw: dict[str, Any] = field(default_factory=dict)
@@ -78,11 +82,20 @@ class LaunchSpec:
             image=reader.string("image"),
             io_uring=reader.choice("io_uring", ("deny", "allow")),
             memory_guard=reader.boolean("memory_guard"),
+            preload=_preloads(reader),
             template=reader.boolean("template"),
             raw=value,
         )
         _require_unique(spec.ports, reader)
         return spec
+
+
+def _preloads(reader: RequestReader) -> tuple[str, ...]:
+    names = reader.strings("preload")
+    for name in names:
+        if name not in PRELOADS:
+            raise reader.refused("preload", f"must be of {', '.join(PRELOADS)}, not {name!r}")
+    return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.container import ContainerSpec, start_container
 from coldsnap_runtime.guard_place import preloaded
+from coldsnap_runtime.preload_place import preload_environment
 from coldsnap_runtime.unit_init import (
     INSIDE_PACKAGES,
     ROOT_PID,
@@ -96,6 +97,7 @@ def engine_environment(spec: LaunchSpec) -> dict[str, str]:
     if spec.inside:
         given = env.get("PYTHONPATH")
         env["PYTHONPATH"] = f"{INSIDE_PACKAGES}:{given}" if given else INSIDE_PACKAGES
+    env = preload_environment(env, spec.preload)
     return preloaded(env) if spec.memory_guard else env
 
 

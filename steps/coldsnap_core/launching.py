@@ -62,6 +62,7 @@ def launch_body(ctx: StepContext) -> dict[str, Any]:
             "io_uring": "deny",
             # Only where it is asked for: the identity of other launches stays what it was.
             **({"memory_guard": True} if unit.memory_guard else {}),
+            **({"preload": list(unit.preload)} if unit.preload else {}),
             **({"template": True} if launch.template else {}),
         },
         "ready": asdict(engine.ready(unit)),

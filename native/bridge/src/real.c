@@ -10,9 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../shims/src/next.h"
 #include "bridge.h"
-
-typedef void *(*dlsym_function)(void *, const char *);
 
 #define X(name) extern nccl_result name(void);
 NCCL_WRAPPED(X)
@@ -35,18 +34,6 @@ static const void *base;
 static char path[4096], foreign[4096], unknown[512];
 static _Atomic bool has_foreign, has_unknown;
 static void *_Atomic found[F_COUNT];
-
-static dlsym_function real_dlsym(void) {
-  static dlsym_function _Atomic known;
-  dlsym_function function = atomic_load(&known);
-  static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-  for (size_t i = 0; function == NULL && i < sizeof versions / sizeof *versions; ++i) {
-    function = (dlsym_function)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-    atomic_store(&known, function);
-  }
-  if (function == NULL) abort(); /* of a C library that nobody has: nothing would work */
-  return function;
-}
 
 static int find_by_name(struct dl_phdr_info *info, size_t size, void *result) {
   (void)size;
@@ -75,14 +62,14 @@ static void *nccl(void) {
   if (atomic_load(&library) == NULL) {
     const char *given = getenv("COLDSNAP_NCCL_LIBRARY");
     char name[sizeof path] = "";
-    void *address = real_dlsym()(RTLD_NEXT, "ncclGetVersion");
+    void *address = next_dlsym()(RTLD_NEXT, "ncclGetVersion");
     if (given != NULL && *given != 0)
       snprintf(name, sizeof name, "%s", given);
     else if (address == NULL || !adopt(address))
       dl_iterate_phdr(find_by_name, name);
     void *opened = name[0] != 0 ? dlopen(name, RTLD_LAZY) : NULL;
     if (opened != NULL) {
-      address = real_dlsym()(opened, "ncclGetVersion");
+      address = next_dlsym()(opened, "ncclGetVersion");
       if (address != NULL) adopt(address);
       dlclose(opened);
     }
@@ -96,7 +83,7 @@ void *bridge_real(enum function which) {
   if (function != NULL) return function;
   void *handle = nccl();
   if (handle == NULL) return NULL;
-  function = real_dlsym()(handle, names[which]);
+  function = next_dlsym()(handle, names[which]);
   atomic_store(&found[which], function);
   return function;
 }
@@ -149,13 +136,16 @@ __attribute__((visibility("default"), noinline)) void *dlsym(void *restrict hand
   if (is_of_nccl(name) && handle != RTLD_NEXT && bridge_is_on()) {
     void *function = NULL;
     if (handle != RTLD_DEFAULT) {
-      function = real_dlsym()(handle, name);
+      function = next_dlsym()(handle, name);
     } else if (nccl() != NULL) {
       /* Ours would be found, whether the engine's library has such a function or not. */
-      function = real_dlsym()(nccl(), name);
+      function = next_dlsym()(nccl(), name);
     }
-    if (function != NULL || handle == RTLD_DEFAULT)
-      return function != NULL ? answer(name, function) : NULL;
+    if (function != NULL) return answer(name, function);
+    if (handle == RTLD_DEFAULT) {
+      handle = nccl() != NULL ? nccl() : RTLD_DEFAULT;
+      name = "a function that this libnccl lacks"; /* a failure for dlerror to tell */
+    }
   }
-  return real_dlsym()(handle, name);
+  return next_dlsym()(handle, name);
 }

@@ -16,23 +16,25 @@ from typing import Any
 from coldsnap.artifact.errors import ColdSnapError
 
 ABI = 1
+_STOP = "stop this engine: its communicators are unusable; restore again or start cold"
 _CODES = {
-    1: "nccl.invalid",
-    2: "nccl.off",
-    3: "nccl.state",
-    4: "nccl.busy",
-    5: "nccl.refused",
-    6: "nccl.failed",
-    7: "nccl.deadline",
-    8: "nccl.exchange",
-}
-_REMEDIES = {
-    "nccl.off": "start the engine with COLDSNAP_NCCL_BRIDGE=on and libcoldsnap_nccl preloaded",
-    "nccl.busy": "wait until the engine is quiet; nothing was changed",
-    "nccl.refused": "nothing was changed; drop what is named, or capture without the bridge",
-    "nccl.failed": "stop this engine: its communicators are unusable; restore again or start cold",
-    "nccl.deadline": "stop this engine: its communicators are unusable; restore again or start cold",
-    "nccl.exchange": "give all ranks the same fresh folder, or an exchange that reaches them all",
+    1: ("nccl.invalid", ""),
+    2: (
+        "nccl.off",
+        "start the engine with COLDSNAP_NCCL_BRIDGE=on and libcoldsnap_nccl preloaded",
+    ),
+    3: ("nccl.state", ""),
+    4: ("nccl.busy", "wait until the engine is quiet; nothing was changed"),
+    5: (
+        "nccl.refused",
+        "nothing was changed; drop what is named, or capture without the bridge",
+    ),
+    6: ("nccl.failed", _STOP),
+    7: ("nccl.deadline", _STOP),
+    8: (
+        "nccl.exchange",
+        "give all ranks the same fresh folder, or an exchange that reaches them all",
+    ),
 }
 _GRAPHS_DROPPED, _ABORT = 1, 2
 
@@ -146,9 +148,9 @@ class NcclBridge:
 
     def _check(self, code: int) -> None:
         if code:
-            name = _CODES.get(code, "nccl.failed")
+            name, remedy = _CODES.get(code, ("nccl.failed", _STOP))
             text = (self._calls.coldsnap_nccl_error() or b"").decode("utf-8", "replace")
-            raise ColdSnapError(name, text, remedy=_REMEDIES.get(name, ""))
+            raise ColdSnapError(name, text, remedy=remedy)
 
 
 def nccl_bridge() -> NcclBridge | None:

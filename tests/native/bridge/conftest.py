@@ -79,10 +79,14 @@ bridge = nccl_bridge()
 
 @pytest.fixture(scope="session")
 def built(programs: Path, build_target: Callable[[str], None]) -> Path:
+    """Folder of the libnccl without devices."""
     build_target("coldsnap_fake_nccl")
-    folder = programs / "bridge"
-    assert (folder / "libcoldsnap_nccl.so").is_file()
-    return folder
+    return programs / "bridge"
+
+
+@pytest.fixture(scope="session")
+def bridge_library(programs: Path) -> Path:
+    return programs / "libcoldsnap_nccl.so"
 
 
 class Process:
@@ -103,11 +107,11 @@ class Process:
 
 
 @pytest.fixture
-def start(built: Path, tmp_path: Path) -> Callable[..., Process]:
+def start(built: Path, bridge_library: Path, tmp_path: Path) -> Callable[..., Process]:
     """Start code in a process; `on` switches the bridge on."""
 
     def make(code: str, *, on: bool = True, preload: bool = True, **more: str) -> Process:
-        library = str(built / "libcoldsnap_nccl.so")
+        library = str(bridge_library)
         environment = {
             **os.environ,
             "FAKE_NCCL": str(built / "libnccl.so.2"),

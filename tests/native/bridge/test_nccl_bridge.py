@@ -367,7 +367,7 @@ int main(void) {
 """
 
 
-def test_a_program_that_is_linked_to_libnccl(built, tmp_path) -> None:
+def test_a_program_that_is_linked_to_libnccl(built, bridge_library, tmp_path) -> None:
     """As torch is; and dlsym still knows who asks."""
     source, program = tmp_path / "linked.c", tmp_path / "linked"
     source.write_text(LINKED)
@@ -381,7 +381,7 @@ def test_a_program_that_is_linked_to_libnccl(built, tmp_path) -> None:
     done = subprocess.run(
         [str(program)],
         env={
-            "LD_PRELOAD": str(built / "libcoldsnap_nccl.so"), "COLDSNAP_NCCL_BRIDGE": "on",
+            "LD_PRELOAD": str(bridge_library), "COLDSNAP_NCCL_BRIDGE": "on",
             "FAKE_NCCL_DIR": str(tmp_path),
         },
         check=False, timeout=30,
