@@ -127,22 +127,25 @@ __device__ __noinline__ void merge(u32 *cvs, u32 count, bool is_root) {
   }
 }
 
-// As src/device_digest.h has it.
+// As src/device_digest.cpp has it.
+constexpr u32 most_chunks = 64;
 struct Chunk {
   u64 address, bytes;
   u32 scratch, reserved;  // number of its first place in the scratch memory
 };
+struct Chunks {
+  Chunk at[most_chunks];
+};
 
 // Row y hashes chunk y; every 128 KiB are a block of the row, at most 1024; what a chunk does not
 // need ends at once. `scratch`: places of 32 bytes; `arrived`: a word per chunk, zero before and
-// after; `digests`: 32 bytes per chunk. Chunks and digests may be in pinned host memory.
+// after; `digests`: 32 bytes per chunk.
 extern "C" __global__ void __launch_bounds__(leaves_per_group)
-    coldsnap_blake3(const Chunk *chunks, u32 *scratch, u32 *arrived, u32 *digests) {
+    coldsnap_blake3(const __grid_constant__ Chunks chunks, u32 *scratch, u32 *arrived,
+                    u32 *digests) {
   __shared__ u32 cvs[most_groups * 8];
-  __shared__ Chunk chunk;
   __shared__ u32 is_last;
-  if (threadIdx.x == 0) chunk = chunks[blockIdx.y];
-  __syncthreads();
+  const Chunk chunk = chunks.at[blockIdx.y];
   const u64 leaves = chunk.bytes == 0 ? 1 : (chunk.bytes + leaf_bytes - 1) / leaf_bytes;
   const u32 groups = static_cast<u32>((leaves + leaves_per_group - 1) / leaves_per_group);
   if (blockIdx.x >= groups) return;

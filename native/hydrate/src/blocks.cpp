@@ -27,26 +27,24 @@ Blocks::Blocks(uint64_t ring_bytes, uint64_t wanted)
       most_chunks_(static_cast<uint32_t>(bytes_ / small_chunk_bytes + bytes_ / piece_bytes_ + 3)) {}
 
 uint64_t Blocks::table_bytes() const {
-  return count_ * most_chunks_ * (sizeof(DeviceDigest::Chunk) + digest_bytes);
+  return std::max(count_ * most_chunks_ * digest_bytes, DeviceDigest::sample_bytes);
 }
 
 void Blocks::open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool may_digest,
                   bool must_digest) {
   copies_ = cuda.make_stream();
   digests_ = cuda.make_stream();
-  auto *chunks = reinterpret_cast<DeviceDigest::Chunk *>(ring + ring_bytes);
-  auto *digests = reinterpret_cast<uint8_t *>(chunks + count_ * most_chunks_);
+  uint8_t *digests = ring + ring_bytes;
   for (uint64_t i = 0; i < count_; i++) {
     Block &block = blocks_.emplace_back();
     block.memory = ring + i * bytes_;
-    block.chunks = chunks + i * most_chunks_;
     block.digests = digests + i * most_chunks_ * digest_bytes;
     block.copied = cuda.make_event();
     block.digested = cuda.make_event();
   }
   if (!may_digest) return;
   try {
-    digest_ = std::make_unique<DeviceDigest>(cuda, most_chunks_, bytes_);
+    digest_ = std::make_unique<DeviceDigest>(cuda, most_chunks_, bytes_, digests, digests_);
   } catch (const Failure &) {
     // Code of a later kind than the driver, no device memory left: the processor does it.
     if (must_digest) throw;

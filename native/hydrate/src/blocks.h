@@ -18,9 +18,8 @@ inline constexpr uint64_t small_chunk_bytes = 64 << 10;
 struct Block {
   uint8_t *memory = nullptr;
   Cuda::Event copied = nullptr, digested = nullptr;
-  DeviceDigest::Chunk *chunks = nullptr;  // pinned, like the digests
-  uint8_t *digests = nullptr;
-  std::vector<Job> jobs;  // of these chunks
+  uint8_t *digests = nullptr;  // pinned
+  std::vector<Job> jobs;       // whose chunks the device digests
 };
 
 class Blocks {

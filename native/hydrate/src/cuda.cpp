@@ -87,7 +87,6 @@ AllocationProperties properties_for(int device) {
         void **, void **))                                                                       \
   call(allocate, cuMemAlloc_v2, (unsigned long long *, size_t))                                  \
   call(free, cuMemFree_v2, (unsigned long long))                                                 \
-  call(host_seen, cuMemHostGetDevicePointer_v2, (unsigned long long *, void *, unsigned))        \
   call(graph_memory, cuDeviceGetGraphMemAttribute, (int, int, void *))
 
 struct Cuda::Calls {
@@ -223,12 +222,6 @@ Cuda::Address Cuda::allocate(size_t bytes) const {
   return address;
 }
 void Cuda::free(Address address) const noexcept { calls_->free(address); }
-
-Cuda::Address Cuda::seen(void *pinned) const {
-  Address address = 0;
-  check(calls_->host_seen(&address, pinned, 0), "cuMemHostGetDevicePointer");
-  return address;
-}
 
 size_t Cuda::granularity() const {
   const auto properties = properties_for(device_);

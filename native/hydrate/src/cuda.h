@@ -52,8 +52,6 @@ class Cuda {
   // Device memory, zeroed.
   Address allocate(size_t bytes) const;
   void free(Address address) const noexcept;
-  // Where the device sees pinned memory.
-  Address seen(void *pinned) const;
 
   size_t granularity() const;
   Address reserve(size_t bytes, Address wanted) const;

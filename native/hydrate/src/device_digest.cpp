@@ -1,6 +1,10 @@
 #include "device_digest.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "digest.h"
+#include "failure.h"
 
 extern "C" const unsigned char coldsnap_blake3_image[];
 
@@ -10,7 +14,16 @@ namespace {
 
 constexpr unsigned threads_per_group = 128;
 constexpr uint64_t group_bytes = 128 << 10;
-constexpr uint64_t place_bytes = 32;
+
+// As device/blake3.cu has it.
+constexpr uint32_t most_chunks = 64;
+struct Chunk {
+  uint64_t address, bytes;
+  uint32_t scratch, reserved;
+};
+struct Chunks {
+  Chunk at[most_chunks];
+};
 
 uint32_t groups_of(uint64_t bytes) {
   return static_cast<uint32_t>(std::max<uint64_t>((bytes + group_bytes - 1) / group_bytes, 1));
@@ -18,13 +31,17 @@ uint32_t groups_of(uint64_t bytes) {
 
 }  // namespace
 
-DeviceDigest::DeviceDigest(const Cuda &cuda, uint32_t chunks, uint64_t bytes) : cuda_(cuda) {
+DeviceDigest::DeviceDigest(const Cuda &cuda, uint32_t chunks, uint64_t bytes, uint8_t *pinned,
+                           Cuda::Stream stream)
+    : cuda_(cuda) {
   const uint64_t places = groups_of(most_device_chunk) + groups_of(bytes) + chunks;
   try {
     module_ = cuda.load(coldsnap_blake3_image);
     function_ = cuda.function(module_, "coldsnap_blake3");
-    scratch_ = cuda.allocate(places * place_bytes);
+    scratch_ = cuda.allocate(places * digest_bytes);
     arrived_ = cuda.allocate(chunks * sizeof(uint32_t));
+    digests_ = cuda.allocate(chunks * digest_bytes);
+    check_sample(pinned, stream);
   } catch (...) {
     clear();
     throw;
@@ -34,24 +51,61 @@ DeviceDigest::DeviceDigest(const Cuda &cuda, uint32_t chunks, uint64_t bytes) : 
 DeviceDigest::~DeviceDigest() { clear(); }
 
 void DeviceDigest::clear() noexcept {
-  if (arrived_ != 0) cuda_.free(arrived_);
-  if (scratch_ != 0) cuda_.free(scratch_);
+  for (const auto address : {digests_, arrived_, scratch_}) {
+    if (address != 0) cuda_.free(address);
+  }
   if (module_ != nullptr) cuda_.unload(module_);
 }
 
-void DeviceDigest::start(Chunk *chunks, uint32_t count, uint8_t *digests,
-                         Cuda::Stream stream) const {
-  uint32_t used = 0, most = 1;
-  for (uint32_t i = 0; i < count; i++) {
-    const uint32_t groups = groups_of(chunks[i].bytes);
-    chunks[i].scratch = used;
-    used += groups;
-    most = std::max(most, groups);
+void DeviceDigest::start(std::span<const Job> jobs, uint8_t *digests, Cuda::Stream stream) const {
+  uint32_t used = 0;
+  for (size_t first = 0; first < jobs.size(); first += most_chunks) {
+    const auto part = jobs.subspan(first, std::min<size_t>(most_chunks, jobs.size() - first));
+    Chunks chunks{};
+    uint32_t most = 1;
+    for (size_t i = 0; i < part.size(); i++) {
+      const uint32_t groups = groups_of(part[i].bytes);
+      chunks.at[i] = {part[i].address, part[i].bytes, used, 0};
+      used += groups;
+      most = std::max(most, groups);
+    }
+    Cuda::Address scratch = scratch_, arrived = arrived_;
+    Cuda::Address made = digests_ + first * digest_bytes;
+    void *arguments[] = {&chunks, &scratch, &arrived, &made};
+    cuda_.launch(function_, {most, static_cast<unsigned>(part.size())}, threads_per_group, stream,
+                 arguments);
   }
-  Cuda::Address chunks_seen = cuda_.seen(chunks), digests_seen = cuda_.seen(digests);
-  Cuda::Address scratch = scratch_, arrived = arrived_;
-  void *arguments[] = {&chunks_seen, &scratch, &arrived, &digests_seen};
-  cuda_.launch(function_, {most, count}, threads_per_group, stream, arguments);
+  cuda_.copy_out(digests, digests_, jobs.size() * digest_bytes, stream);
+}
+
+// A device that digests wrongly would refuse good bytes, or worse; it is asked before it is trusted.
+void DeviceDigest::check_sample(uint8_t *pinned, Cuda::Stream stream) const {
+  constexpr uint64_t bytes = sample_bytes - digest_bytes, odd = 1, few = 70'001;
+  for (uint64_t i = 0; i < bytes; i++) pinned[i] = static_cast<uint8_t>(i * 2654435761U >> 13);
+  uint8_t *found = pinned + sample_bytes - 2 * digest_bytes;
+  const uint64_t most = bytes - digest_bytes;
+  const Cuda::Address copy = cuda_.allocate(sample_bytes);
+  Job jobs[2];
+  jobs[0].address = copy, jobs[0].bytes = most;
+  jobs[1].address = copy + odd, jobs[1].bytes = few;
+  try {
+    uint8_t wanted[2][digest_bytes];
+    for (int i = 0; i < 2; i++) {
+      Digest digest(COLDSNAP_HYDRATE_BLAKE3);
+      digest.update(pinned + (i == 0 ? 0 : odd), jobs[i].bytes);
+      digest.finish(wanted[i]);
+    }
+    cuda_.copy_in(copy, pinned, most, stream);
+    start(jobs, found, stream);
+    cuda_.wait_stream(stream);
+    if (memcmp(found, wanted, sizeof wanted) != 0) {
+      throw Failure(COLDSNAP_HYDRATE_DEVICE, "the device digests wrongly");
+    }
+  } catch (...) {
+    cuda_.free(copy);
+    throw;
+  }
+  cuda_.free(copy);
 }
 
 }  // namespace coldsnap::hydrate

@@ -196,8 +196,7 @@ void DeviceReading::send(Lane &lane, uint64_t number) {
   cuda.record(block.copied, blocks_.copies());
   if (!block.jobs.empty()) {
     cuda.follow(blocks_.digests(), block.copied);
-    blocks_.digest()->start(block.chunks, static_cast<uint32_t>(block.jobs.size()), block.digests,
-                            blocks_.digests());
+    blocks_.digest()->start(block.jobs, block.digests, blocks_.digests());
     cuda.record(block.digested, blocks_.digests());
   }
   lane.spent.bytes += moved;
@@ -207,7 +206,6 @@ void DeviceReading::send(Lane &lane, uint64_t number) {
 void DeviceReading::send_chunks(Lane &lane, Block &block, uint64_t extent, Range range) {
   each_chunk_ending(extent, range, [&](const Job &job) {
     if (is_small(job)) return;
-    block.chunks[block.jobs.size()] = {job.address, job.bytes, 0, 0};
     block.jobs.push_back(job);
     lane.spent.device_digest_bytes += job.bytes;
   });

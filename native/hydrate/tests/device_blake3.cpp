@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <thread>
 #include <vector>
@@ -34,6 +35,7 @@ unsigned atomicInc(unsigned *counter, unsigned limit) {
 
 #define __device__
 #define __global__
+#define __grid_constant__
 #define __forceinline__ inline
 #define __noinline__
 #define __shared__ static
@@ -50,17 +52,17 @@ constexpr size_t lengths[] = {0,     1,     3,       4,       63,      64,      
 // Neighbours are not zero.
 alignas(16) uint8_t memory[most_bytes + 64];
 
-void run(const std::vector<Chunk> &chunks, u32 *scratch, u32 *arrived, u32 *digests) {
-  for (u32 number = 0; number < chunks.size(); number++) {
+void run(const Chunks &chunks, u32 *scratch, u32 *arrived, u32 *digests) {
+  for (u32 number = 0; number < std::size(lengths); number++) {
     // One block more than there is work for.
-    const auto groups = static_cast<u32>(chunks[number].bytes / (leaves_per_group * leaf_bytes) + 2);
+    const auto groups = static_cast<u32>(lengths[number] / (leaves_per_group * leaf_bytes) + 2);
     for (u32 block = 0; block < groups; block++) {
       blockIdx = {groups - 1 - block, number};
       std::vector<std::thread> threads;
       for (u32 thread = 0; thread < leaves_per_group; thread++) {
         threads.emplace_back([&, thread] {
           threadIdx = {thread, 0};
-          coldsnap_blake3(chunks.data(), scratch, arrived, digests);
+          coldsnap_blake3(chunks, scratch, arrived, digests);
         });
       }
       for (auto &thread : threads) thread.join();
@@ -70,17 +72,17 @@ void run(const std::vector<Chunk> &chunks, u32 *scratch, u32 *arrived, u32 *dige
 
 // All lengths in one launch, at an odd place each.
 bool is_right(size_t shift) {
-  std::vector<Chunk> chunks;
-  u32 used = 0;
+  Chunks chunks{};
+  u32 used = 0, count = 0;
   for (const size_t bytes : lengths) {
     const size_t leaves = bytes == 0 ? 1 : (bytes + leaf_bytes - 1) / leaf_bytes;
     const auto groups = static_cast<u32>((leaves + leaves_per_group - 1) / leaves_per_group);
-    chunks.push_back({reinterpret_cast<u64>(memory + shift), bytes, used, 0});
+    chunks.at[count++] = {reinterpret_cast<u64>(memory + shift), bytes, used, 0};
     used += groups;
   }
-  std::vector<u32> scratch(8 * used), arrived(chunks.size()), digests(8 * chunks.size());
+  std::vector<u32> scratch(8 * used), arrived(count), digests(8 * count);
   run(chunks, scratch.data(), arrived.data(), digests.data());
-  for (size_t i = 0; i < chunks.size(); i++) {
+  for (size_t i = 0; i < count; i++) {
     uint8_t wanted[32];
     blake3_hasher hasher;
     blake3_hasher_init(&hasher);

@@ -144,7 +144,15 @@ def test_one_flipped_bit_anywhere_is_found(
 
 
 @pytest.mark.parametrize(
-    "refused", ["cuModuleLoadData", "cuModuleGetFunction", "cuMemAlloc", "processor"]
+    "refused",
+    [
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuMemAlloc",
+        "cuLaunchKernel",
+        "wrong",
+        "processor",
+    ],
 )
 def test_the_processor_digests_where_the_device_cannot(
     monkeypatch: pytest.MonkeyPatch,
@@ -154,6 +162,8 @@ def test_the_processor_digests_where_the_device_cannot(
     contents: dict[str, bytes],
     refused: str,
 ) -> None:
+    if refused == "wrong":
+        monkeypatch.setenv("FAKE_CUDA_WRONG_DIGESTS", "1")
     monkeypatch.setenv("FAKE_CUDA_FAIL", refused)
     asked = Digests.PROCESSOR if refused == "processor" else Digests.AUTO
     with (
@@ -172,6 +182,10 @@ def test_a_device_that_must_digest_and_cannot(
 ) -> None:
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuModuleLoadData")
     with pytest.raises(ColdSnapError, match=r"hydrate\.device.*cuModuleLoadData"):
+        Session(library, Place.CUDA, digests=Digests.DEVICE, cuda_library=str(fake_cuda))
+    monkeypatch.delenv("FAKE_CUDA_FAIL")
+    monkeypatch.setenv("FAKE_CUDA_WRONG_DIGESTS", "1")
+    with pytest.raises(ColdSnapError, match=r"hydrate\.device.*digests wrongly"):
         Session(library, Place.CUDA, digests=Digests.DEVICE, cuda_library=str(fake_cuda))
 
 
