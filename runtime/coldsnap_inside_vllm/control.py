@@ -2,6 +2,7 @@
 
 POST /quiesce  {"drain_seconds": 60, ...}  refuse, drain, give memory back
 POST /resume   {...}                       have the memory again, then serve
+POST /export   {"dir": folder}             write the payload while serving
 GET  /state                                {"closed": bool, "running": n}
 
 What else a body may hold goes to `coldsnap_inside_vllm.engine_memory`.
@@ -42,6 +43,7 @@ class Control:
         self._routes: dict[tuple[str, str], Callable[[dict[str, Any]], Awaitable[Any]]] = {
             ("POST", "/quiesce"): self._quiesce,
             ("POST", "/resume"): self._resume,
+            ("POST", "/export"): self._export,
             ("GET", "/state"): self._state,
         }
 
@@ -76,6 +78,13 @@ class Control:
             answer = await self._memory.take_back(body)
             self._gate.closed = False
         return {"quiesced": False, **answer}
+
+    async def _export(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Write the weights while requests run; nothing is released before it ends."""
+        async with self._lock:
+            if self._gate.closed:
+                raise Refused(409, "the engine is held still")
+            return await self._memory.export(str(body.get("dir", "")))
 
     async def _state(self, body: dict[str, Any]) -> dict[str, Any]:
         del body

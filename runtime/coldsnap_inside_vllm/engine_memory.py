@@ -8,6 +8,7 @@ weights come back into the same addresses: out of the payload pack that was expo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from coldsnap_inside_vllm.trimming import trim_process
 
 _DISCARD = 2
 """vLLM's sleep level that keeps nothing."""
+_POLL_SECONDS = 0.1
 _RECORD = "device-memory.json"
 """In the controller's folder: what the engine needs on the device beyond its process state."""
 
@@ -29,6 +31,9 @@ class EngineMemory(Protocol):
 
     async def take_back(self, request: dict[str, Any]) -> dict[str, Any]:
         """Have all memory again, with what was in it; may be called again after a failure."""
+
+    async def export(self, folder: str) -> dict[str, Any]:
+        """Write a payload into `folder`, which is made, while the engine serves."""
 
 
 def memory_of(engine: Any) -> EngineMemory:
@@ -65,6 +70,10 @@ class HostMemory:
                 provider = attributes["provider"] = "recovery"
         self._gave_back = False
         return {"provider": provider, "spans": spans.found}
+
+    async def export(self, folder: str) -> dict[str, Any]:
+        del folder
+        return {"bytes": 0, "reason": "the weights are in the process image"}
 
 
 class CudaMemory:
@@ -131,6 +140,24 @@ class CudaMemory:
                 attributes.update(policy=RECREATE, device_bytes=taken)
             self._lacks_graphs = False
         return answer | {"spans": spans.found} if spans.found else answer
+
+    async def export(self, folder: str) -> dict[str, Any]:
+        """In a thread of the worker: the engine's own loop goes on meanwhile.
+
+        Raises:
+            RuntimeError: it has no weights, or they could not be written.
+        """
+        if self._lacks_weights or self._lacks_memory:
+            raise RuntimeError("the engine has no weights to write")
+        await self._engine.collective_rpc("coldsnap_begin_export", args=(folder,))
+        while True:
+            (found,) = await self._engine.collective_rpc("coldsnap_exported")
+            if found is not None:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        if "error" in found:
+            raise RuntimeError(str(found["error"]))
+        return dict(found)
 
     async def _wake(self, source: tuple[str, str] | None, spans: Spans) -> None:
         """Map all memory again; hydration begins as soon as that of the weights is there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from vllm.logger import init_logger
@@ -16,6 +17,14 @@ else:
     from vllm.v1.worker.gpu_worker import Worker as _Worker
 
 logger = init_logger("vllm.coldsnap")
+
+
+def _late_modules() -> int:
+    """How many modules this process had to load itself; their names are in the debug log."""
+    preload = sys.modules.get("coldsnap_inside_vllm.preload")
+    late: list[str] = preload.late_modules() if preload is not None else []
+    logger.debug("modules that no template had: %s", " ".join(late))
+    return len(late)
 
 
 class PlannedWorker(_Worker):  # type: ignore[misc]  # vLLM has no types here
@@ -55,8 +64,10 @@ class PlannedWorker(_Worker):  # type: ignore[misc]  # vLLM has no types here
             return super().initialize_from_config(*args, **kwargs)
 
     def compile_or_warm_up_model(self) -> Any:
-        with phase("warm-up"):
-            return super().compile_or_warm_up_model()
+        with phase("warm-up") as attributes:
+            done = super().compile_or_warm_up_model()
+            attributes["modules_loaded_late"] = _late_modules()
+        return done
 
     def coldsnap_startup_plan(self) -> dict[str, Any] | None:
         """For the next start with this configuration; None of a worker without KV."""

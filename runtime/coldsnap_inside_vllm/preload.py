@@ -48,11 +48,22 @@ _MODULES = (
 )
 _CUDA_MODULES = (
     "vllm.v1.worker.gpu_model_runner",
+    "vllm.v1.worker.gpu.model_runner",
+    "vllm.v1.worker.gpu.warmup",
     "vllm.v1.attention.backends.flash_attn",
     "vllm.model_executor.warmup.kernel_warmup",
     "vllm.distributed.device_communicators.cuda_communicator",
 )
 _MOST = 1 << 20
+
+
+LOADED: set[str] = set()
+"""Modules that the template has; empty where nothing was loaded before it parked."""
+
+
+def late_modules() -> list[str]:
+    """What this process has loaded since: what further versions should load beforehand."""
+    return sorted(set(sys.modules) - LOADED) if LOADED else []
 
 
 def preload() -> None:
@@ -65,6 +76,7 @@ def preload() -> None:
     folder = os.environ.get(MODEL_VARIABLE, "")
     if folder:
         _load_model_modules(folder)
+    LOADED.update(sys.modules)
 
 
 def _load(name: str) -> None:

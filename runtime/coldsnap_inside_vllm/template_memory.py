@@ -39,6 +39,9 @@ class TemplateMemory:
         _write(os.path.join(str(request["dir"]), _NEEDS), needs)
         return {"planned_workers": len(plans)}
 
+    async def export(self, folder: str) -> dict[str, Any]:
+        return await self._sleeper.export(folder)
+
     async def take_back(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._sleeps:
             answer = await self._sleeper.take_back(request)

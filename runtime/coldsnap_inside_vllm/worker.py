@@ -25,6 +25,7 @@ class ColdSnapWorker:
     """Called through ``collective_rpc`` while no request runs."""
 
     model_runner: Any
+    coldsnap_exporting: Any = None
     coldsnap_loading: Any = None
 
     def coldsnap_release(self) -> dict[str, int]:
@@ -77,6 +78,25 @@ class ColdSnapWorker:
         except payload.NoLibraryError as error:
             return {"bytes": 0, "reason": str(error)}
         return {"bytes": moved.bytes, "extents": moved.extents}
+
+    def coldsnap_begin_export(self, folder: str) -> None:
+        """Write the weights into `folder` in a thread; they do not change while vLLM serves."""
+        import torch  # noqa: PLC0415
+
+        from coldsnap_inside_vllm.exporting import Exporting  # noqa: PLC0415
+
+        torch.cuda.synchronize()
+        tensors = list(_tensors(self.model_runner.get_model()))
+        device = torch.cuda.current_device()
+        self.coldsnap_exporting = Exporting(folder, _weights(), tensors, device)
+        self.coldsnap_exporting.start()
+
+    def coldsnap_exported(self) -> dict[str, Any] | None:
+        """``{bytes, extents}`` or ``{error}`` once it has ended, else None."""
+        if self.coldsnap_exporting is None or self.coldsnap_exporting.is_alive():
+            return None
+        done, self.coldsnap_exporting = self.coldsnap_exporting, None
+        return dict(done.result)
 
     def coldsnap_begin_load(self, pack: str, index: str) -> None:
         """Open a payload pack in a thread; bytes move once the weights' memory is mapped."""
