@@ -52,7 +52,7 @@ def draft_io(size: int) -> Io:
         found = next(int(row.split()[1]) for row in rows if row.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError, IndexError):
         return Io.AUTO
-    return Io.BUFFERED if size <= (found << 10) // 2 else Io.AUTO
+    return Io.BUFFERED if 3 * size <= 2 * (found << 10) else Io.AUTO
 
 
 def write_draft(
