@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from coldsnap.sdk.topology import Model, Unit
 
@@ -98,3 +98,14 @@ class Engine(Protocol):
     def wake(self) -> tuple[HttpCall, ...]: ...
 
     def acceptance(self, model: Model) -> Acceptance: ...
+
+
+@runtime_checkable
+class ExportingEngine(Protocol):
+    """An engine that can write a payload while it serves: `materialize` needs it."""
+
+    def export(self) -> tuple[HttpCall, ...]:
+        """Write payload.pack and payload.index.json into ``{dir}/materialized``.
+
+        The engine makes that folder, and serves requests meanwhile.
+        """

@@ -31,6 +31,7 @@ class ControlHandler(Handler):
         ("POST", "/coldsnap/quiesce"): "post_quiesce",
         ("POST", "/coldsnap/resume"): "post_resume",
         ("POST", "/coldsnap/hydrate"): "post_hydrate",
+        ("POST", "/coldsnap/export"): "post_export",
         ("POST", "/sleep"): "post_sleep",
         ("POST", "/wake_up"): "post_wake_up",
     }
@@ -80,6 +81,10 @@ class ControlHandler(Handler):
         if body.get("method", "copy") not in ("copy", "mmap"):
             raise HttpError(400, "method must be copy or mmap", "invalid_request_error")
         self._do(lambda: self.lifecycle.hydrate(body))
+
+    def post_export(self) -> None:
+        folder = Path(self._text(self._object(), "dir"))
+        self._do(lambda: self.lifecycle.export(folder))
 
     def post_sleep(self) -> None:
         level = parse_qs(urlsplit(self.path).query).get("level", ["1"])[0]

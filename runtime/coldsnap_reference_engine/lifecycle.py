@@ -121,6 +121,19 @@ class Lifecycle:
             return self.hydrate({"payload": str(pack), "index": str(index), "provider": "auto"})
         return self.hydrate({"provider": "recovery"})
 
+    def export(self, folder: Path) -> dict[str, Any]:
+        """Write the weights as a pack into `folder`, which is made, while serving.
+
+        Raises:
+            ColdSnapError: ``engine.wrong-phase``, and what writing a pack raises.
+        """
+        with self._lock:
+            if self._engine.gate.phase is not Phase.SERVING:
+                raise _wrong_phase("exported", self._engine.gate.phase)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            written = payload.export(self._engine.weights, folder, self._engine.plan.digest)
+            return {"bytes": written.bytes, "sha256": written.sha256}
+
     def sleep(self, level: int, drain_seconds: float) -> dict[str, Any]:
         """Level 1 gives the KV memory back, level 2 the weights too.
 

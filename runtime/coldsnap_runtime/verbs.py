@@ -76,6 +76,7 @@ VERBS: dict[str, Verb] = {
     "unit.expose": Verb("unit_verbs:expose", "hand the host ports to a generation"),
     "unit.hydrate": Verb("unit_hydrate:hydrate", "model bytes back into a restored engine"),
     "unit.launch": Verb("unit_verbs:launch", "start an engine cold and wait until it is ready"),
+    "unit.materialize": Verb("materialize:materialize", "weights of a live engine as a payload"),
     "unit.quiesce": Verb("unit_calls:quiesce", "drain an engine and hold it still for a while"),
     "unit.restore": Verb("restore_verb:restore", "bring an artifact back as a new generation"),
     "unit.resume": Verb("unit_calls:resume", "let a quiesced engine serve again"),

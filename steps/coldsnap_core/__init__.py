@@ -14,6 +14,7 @@ from coldsnap_core.evict.step import Evict
 from coldsnap_core.expose.step import Expose
 from coldsnap_core.hydrate.step import Hydrate
 from coldsnap_core.launch.step import Launch
+from coldsnap_core.materialize.step import Materialize
 from coldsnap_core.page_cache.step import PageCache
 from coldsnap_core.probe.step import Probe
 from coldsnap_core.publish.step import Publish
@@ -34,6 +35,7 @@ STEPS: dict[str, type[Step[Any]]] = {
     "core.expose": Expose,
     "core.hydrate": Hydrate,
     "core.launch": Launch,
+    "core.materialize": Materialize,
     "core.page-cache": PageCache,
     "core.probe": Probe,
     "core.publish": Publish,

@@ -69,6 +69,10 @@ class ReferenceEngine:
         body = {"payload": "{payload}", "index": "{index}", "provider": "{provider}"}
         return (_control("/coldsnap/hydrate", body, timeout=600.0, expect={"state": "serving"}),)
 
+    def export(self) -> tuple[HttpCall, ...]:
+        body = {"dir": "{dir}/materialized"}
+        return (_control("/coldsnap/export", body, timeout=1800.0, expect={}),)
+
     def sleep(self) -> tuple[HttpCall, ...]:
         body = {"level": 2, "drain_seconds": DRAIN_SECONDS}
         return (_control("/sleep", body, timeout=120.0, expect={"is_sleeping": True}),)

@@ -124,6 +124,9 @@ class VllmEngine:
     def hydrate(self) -> tuple[HttpCall, ...]:
         return (_take_back(),)
 
+    def export(self) -> tuple[HttpCall, ...]:
+        return (_control("/export", {"dir": "{dir}/materialized"}, timeout=1800.0),)
+
     def sleep(self) -> tuple[HttpCall, ...]:
         body = {"drain_seconds": _DRAIN_SECONDS, "level": 1}
         return (_control("/quiesce", body, timeout=600.0),)

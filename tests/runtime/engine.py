@@ -135,6 +135,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         state.update(seed=Path(os.environ["MODEL"], "model.safetensors").read_text(), serving=True)
         self.answer(answer)
 
+    def post_seed(self, body):
+        state.update(seed=body["seed"])
+        self.answer({})
+
+    def post_export(self, body):
+        folder = Path(body["dir"])
+        folder.mkdir(exist_ok=True)
+        seed = state["seed"].encode()
+        names = [folder / name for name in ("payload.pack", "payload.index.json")]
+        write_pack_as(*names, [("seed", len(seed), seed)])
+        self.answer({})
+
     def post_sleep(self, body):
         state.update(asleep=True)
         self.answer({})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,73 @@ def test_a_later_hydration_can_be_told(host: Host, model: Path) -> None:
 def test_an_unknown_policy(host: Host) -> None:
     request = {"store": "/nothing", "artifact": "sha256:" + "0" * 64, "provider": "best"}
     assert host.unit("restore", **request).error["code"] == "request.invalid"
+
+
+EXPORT = call("POST", "/export", {"dir": "{dir}/materialized"})
+
+
+def materialized(host: Host, job: str = "", **changes: Any) -> dict[str, Any]:
+    request = {"store": str(host.state / "store"), "calls": [EXPORT], **changes}
+    return host.unit("materialize", job, **request).result
+
+
+@pytest.mark.parametrize("spoil", [damage, Path.unlink])
+def test_a_payload_that_was_lost_is_built_again(host: Host, model: Path, spoil) -> None:
+    """The same bytes: the artifact itself is whole again."""
+    manifest = published(host, model)
+    spoil(payload(host))
+    assert restored(host, manifest)["used"] == "recovery"
+    before = host.seen("/state", generation=2)
+    done = materialized(host, generation=2)
+    assert (done["manifest"], done["already"]) == (manifest, False)
+    assert done["bytes_added"] > 0
+    assert host.seen("/state", generation=2)["pid"] == before["pid"]
+    assert serving(host) == [1, 2], "it served all the while"
+    assert restored(host, manifest, provider="native")["used"] == "native"
+    again = materialized(host, generation=2)
+    assert again["already"], "and needs nothing more"
+    assert not list((host.state / "units" / "u0").glob("*/control/materialized"))
+
+
+def test_an_artifact_without_a_payload_gets_one(host: Host, model: Path) -> None:
+    """A manifest of its own takes over the names; the capsule is the same."""
+    manifest = published(host, model)
+    store = str(host.state / "store")
+    ask = {"store": store, "ref": manifest}
+    old = host.call("store.resolve", request=ask).result["descriptor"]
+    payload(host).unlink()
+    restored(host, manifest)
+    change(model)
+    (model / "model.safetensors").write_bytes(b"seed-1")
+    host.unit("call", generation=2, calls=[call("POST", "/seed", {"seed": "seed-2"})]).ok()
+    done = materialized(host, generation=2)
+    assert done["manifest"] != manifest
+    new = host.call("store.resolve", request={"store": store, "ref": "tiny"}).result
+    assert new["manifest"] == done["manifest"], "the name moved"
+    kept = [item for item in old["capsule"]["objects"] if "payload" not in item["role"]]
+    found = new["descriptor"]["capsule"]["objects"]
+    assert [item for item in found if "payload" not in item["role"]] == kept
+    assert new["descriptor"]["extensions"]["answers"] == old["extensions"]["answers"]
+    assert host.generations()[2]["artifact"] == done["manifest"]
+
+
+def test_a_job_of_its_own_goes_on(host: Host, model: Path) -> None:
+    manifest = published(host, model)
+    payload(host).unlink()
+    restored(host, manifest)
+    started = materialized(host, "j7", generation=2, detach=True)
+    assert started["job"] == "j7.materialize"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        jobs = host.call("job", "list").result["jobs"]
+        if any(row["job"] == started["job"] and row["state"] == "done" for row in jobs):
+            break
+        time.sleep(0.1)
+    assert payload(host).exists()
+    assert restored(host, manifest, provider="native")["used"] == "native"
+
+
+def test_a_cold_one_has_no_capsule_to_add_to(host: Host, model: Path) -> None:
+    published(host, model)
+    request = {"store": str(host.state / "store"), "calls": [EXPORT], "generation": 1}
+    assert host.unit("materialize", **request).error["code"] == "materialize.no-artifact"

@@ -45,6 +45,9 @@ class CaseEngine:
     def hydrate(self) -> tuple[HttpCall, ...]:
         return (HttpCall("POST", "/hydrate", {"payload": "{payload}"}),)
 
+    def export(self) -> tuple[HttpCall, ...]:
+        return (HttpCall("POST", "/export"),)
+
     def sleep(self) -> tuple[HttpCall, ...]:
         return (HttpCall("POST", "/sleep"),)
 
