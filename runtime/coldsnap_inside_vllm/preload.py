@@ -46,6 +46,41 @@ _MODULES = (
     "coldsnap_inside_vllm.planned_worker",
     "coldsnap_inside_vllm.worker",
 )
+_LATER = (
+    # Loaded only when routes are made, or when a first request compiles something: found by
+    # `python -X importtime`, all that took more than five milliseconds.
+    "vllm.entrypoints.openai.chat_completion.api_router",
+    "vllm.entrypoints.openai.completion.api_router",
+    "vllm.entrypoints.openai.responses.api_router",
+    "vllm.entrypoints.anthropic.api_router",
+    "vllm.entrypoints.generate.generative_scoring.api_router",
+    "vllm.entrypoints.generate.structured_decisions.api_router",
+    "vllm.entrypoints.scale_out.derender.api_router",
+    "vllm.entrypoints.scale_out.render.api_router",
+    "vllm.entrypoints.scale_out.token_in_token_out.api_router",
+    "vllm.entrypoints.serve.profile.api_router",
+    "vllm.entrypoints.serve.tokenize.api_router",
+    "vllm.distributed.elastic_ep.elastic_execute",
+    "vllm.model_executor.layers.quantization.online.base",
+    "vllm.transformers_utils.chat_templates",
+    "model_hosting_container_standards.sagemaker",
+    "uvicorn.protocols.websockets.websockets_sansio_impl",
+    "sympy.physics.units",
+    "sympy.tensor.tensor",
+    "torch.distributed.tensor.experimental._func_map",
+    "torch.export._trace",
+    "torch.fx.experimental.validator",
+    "torch._functorch._activation_checkpointing.remat_using_tags_for_fwd_loss_bwd_graph_pass",
+    "torch._inductor.codegen.halide",
+    "torch._inductor.codegen.memory_planning",
+    "torch._inductor.codegen.wrapper_fxir",
+    "torch._inductor.extern_node_serializer",
+    "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.mkldnn_fusion",
+    "torch._inductor.fx_passes.pad_mm",
+    "torch._inductor.fx_passes.quantization",
+    "torch._subclasses.schema_check_mode",
+)
 _CUDA_MODULES = (
     "vllm.v1.worker.gpu_model_runner",
     "vllm.v1.worker.gpu.model_runner",
@@ -67,7 +102,7 @@ def late_modules() -> list[str]:
 
 
 def preload() -> None:
-    for name in _MODULES:
+    for name in (*_MODULES, *_LATER):
         _load(name)
     platforms = importlib.import_module("vllm.platforms")
     if platforms.current_platform.is_cuda():
