@@ -18,6 +18,8 @@ _PARENT: Final = 1
 _LAZY: Final = 2
 _PRESENT: Final = 4
 _TOP: Final = 1 << 64
+_OLD_COUNT: Final = "compat_nr_pages"
+"""Since CRIU 4.2 the field that was `nr_pages` has this name; it is required, and 0."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,13 @@ def read_page_map(folder: Path, name: str) -> PageMap:
     if offset != size:
         raise damaged(pages, f"it has {size} bytes where {name} says {offset}")
     return PageMap(head, tuple(runs), pages, size)
+
+
+def page_map_entry(run: Run) -> Any:
+    """CRIU's entry for a run, as its own version writes it."""
+    kind = image_messages().pagemap_entry
+    old = {_OLD_COUNT: 0} if _OLD_COUNT in kind.DESCRIPTOR.fields_by_name else {}
+    return kind(vaddr=run.start, nr_pages=run.bytes // PAGE, flags=run.flags, **old)
 
 
 def runs_by_area(name: str, runs: Sequence[Run], areas: Sequence[Area]) -> list[list[Run]]:
@@ -134,7 +143,7 @@ def _append(runs: list[Run], run: Run) -> None:
 
 
 def _run(name: str, entry: Any, offset: int) -> Run:
-    count = entry.nr_pages or entry.compat_nr_pages
+    count = entry.nr_pages or getattr(entry, _OLD_COUNT, 0)
     end = entry.vaddr + count * PAGE
     if not count or entry.vaddr % PAGE or end > _TOP:
         raise damaged(name, f"{count} pages at {entry.vaddr:#x}")

@@ -18,9 +18,8 @@ from coldsnap.artifact.files import file_error, fsync_dir, write_new
 from coldsnap_runtime.process_image.fill_program import seal
 from coldsnap_runtime.process_image.image_errors import damaged
 from coldsnap_runtime.process_image.image_file import encode_messages
-from coldsnap_runtime.process_image.image_messages import image_messages
 from coldsnap_runtime.process_image.mapped_memory import mapped_files, with_mappings
-from coldsnap_runtime.process_image.page_map import Run, without
+from coldsnap_runtime.process_image.page_map import Run, page_map_entry, without
 from coldsnap_runtime.process_image.process_image import ProcessImage, read_process_image
 from coldsnap_runtime.process_image.rewrite_plan import (
     ProcessPlan,
@@ -106,7 +105,7 @@ def _write(image: ProcessImage, plans: list[ProcessPlan], mode: Mode, folder: Pa
     for plan in plans:
         process = plan.process
         kept = without(process.pages.runs, plan.runs)
-        entries = [process.pages.head, *map(_entry, kept)]
+        entries = [process.pages.head, *map(page_map_entry, kept)]
         name = f"pagemap-{process.pid}.img"
         write_new(folder / name, encode_messages("PAGEMAP", entries), _READ_ONLY)
         pages = process.pages.pages_name
@@ -115,13 +114,6 @@ def _write(image: ProcessImage, plans: list[ProcessPlan], mode: Mode, folder: Pa
             mm = with_mappings(plan, changed.ids[process.pid])
             name = f"mm-{process.pid}.img"
             write_new(folder / name, encode_messages("MM", [mm]), _READ_ONLY)
-
-
-def _entry(run: Run) -> Any:
-    pages = run.bytes // os.sysconf("SC_PAGE_SIZE")
-    return image_messages().pagemap_entry(
-        vaddr=run.start, compat_nr_pages=0, nr_pages=pages, flags=run.flags
-    )
 
 
 def _copy(source: Path, target: Path, runs: list[Run], size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -21,9 +22,10 @@ NATIVE = Path(__file__).parents[3] / "native"
 
 @pytest.fixture(scope="session", autouse=True)
 def pycriu() -> None:
-    """pycriu as it goes into a runtime pack."""
+    """pycriu as it goes into a runtime pack, or that of COLDSNAP_TEST_PYCRIU (a folder)."""
+    given = os.environ.get("COLDSNAP_TEST_PYCRIU")
     try:
-        folder = find_criu().python
+        folder = Path(given) if given else find_criu().python
     except ColdSnapError as error:
         pytest.skip(f"no CRIU here: {error}")
     if folder is None:

@@ -169,12 +169,16 @@ def _write_pages(folder: Path, proc: Proc, number: int) -> None:
             if last is not None and last.vaddr + last.nr_pages * PAGE == address:
                 last.nr_pages += 1
             else:
-                last = pagemap.pagemap_entry(
-                    vaddr=address, compat_nr_pages=0, nr_pages=1, flags=4 | len(entries) % 2 * 2
-                )
+                last = entry_of_pagemap(address, 1, 4 | len(entries) % 2 * 2)
                 entries.append(last)
     head = pagemap.pagemap_head(pages_id=number)
     write_image(folder, f"pagemap-{proc.pid}.img:PAGEMAP", head, *entries)
+
+
+def entry_of_pagemap(address: int, pages: int, flags: int = 4) -> Any:
+    kind = messages("pagemap").pagemap_entry
+    old = {"compat_nr_pages": 0} if "compat_nr_pages" in kind.DESCRIPTOR.fields_by_name else {}
+    return kind(vaddr=address, nr_pages=pages, flags=flags, **old)
 
 
 def _file(number: int, name: str) -> Any:
@@ -207,7 +211,7 @@ def restore(images: Path, overlay: Path, pid: int) -> Restored:
     data = over(f"pages-{head.pages_id}.img").read_bytes()
     at = 0
     for entry in entries:
-        for page in range(entry.nr_pages or entry.compat_nr_pages):
+        for page in range(entry.nr_pages):
             found.by_criu[entry.vaddr + page * PAGE] = data[at : at + PAGE]
             at += PAGE
     assert at == len(data)

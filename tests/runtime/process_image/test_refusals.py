@@ -79,6 +79,12 @@ def set_field(name: str, value: Any) -> Edit:
     return lambda message: setattr(message, name, value)
 
 
+def claim_more_pages(entry: Any) -> None:
+    """As many as the field can say: it had 32 bits before CRIU 4.2."""
+    kind = type(entry).DESCRIPTOR.fields_by_name["nr_pages"]
+    entry.nr_pages = 1 << 60 if kind.type == kind.TYPE_UINT64 else (1 << 32) - 1
+
+
 def of_core(change: Edit) -> Callable[[Path], None]:
     return lambda images: edit(
         images, "core-1000.img", "CORE", [messages("core").core_entry], change
@@ -159,7 +165,7 @@ def test_memory_that_is_mapped_from_an_older_image(place: Path, fill_program: Pa
         lambda images: os.mkfifo(images / "pagemap-1.img"),
         of_pagemap(set_field("vaddr", BASE + 1)),
         of_pagemap(set_field("vaddr", BASE - (1 << 30))),
-        of_pagemap(set_field("nr_pages", 1 << 60)),
+        of_pagemap(claim_more_pages),
         of_pagemap(set_field("nr_pages", 0)),
         lambda images: shutil.copy(images / "pagemap-1000.img", images / "pagemap-shmem-5.img"),
     ],
@@ -249,7 +255,7 @@ def test_no_bytes_crash_the_reader_of_indexes(data: bytes) -> None:
 def test_claims_of_size_cost_no_memory(place: Path, fill_program: Path) -> None:
     """Counts, lengths and addresses that a file only claims are not allocated for."""
     images = image(place)
-    of_pagemap(set_field("nr_pages", 1 << 40))(images)
+    of_pagemap(claim_more_pages)(images)
     mm = images / "mm-1000.img"
     claims = b"CSFILL01" + (1 << 20).to_bytes(4, "little") * 5 + b"\0" * 20
     tracemalloc.start()

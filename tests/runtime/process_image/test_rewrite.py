@@ -19,6 +19,7 @@ from image_builder import (
     build,
     content,
     dumped,
+    entry_of_pagemap,
     fill,
     messages,
     restore,
@@ -240,12 +241,7 @@ def test_a_great_many_runs(place: Path, fill_program: Path) -> None:
     """Every second page of 800 MiB, all of it a hole: seconds, not minutes."""
     runs = tuple((at * 2, 1) for at in range(100_000))
     images = fresh(place, [Proc(1, [Vma(BASE, 200_000)])])
-    entries = [
-        messages("pagemap").pagemap_entry(
-            vaddr=BASE + at * PAGE, compat_nr_pages=0, nr_pages=count, flags=4
-        )
-        for at, count in runs
-    ]
+    entries = [entry_of_pagemap(BASE + at * PAGE, count) for at, count in runs]
     head = messages("pagemap").pagemap_head(pages_id=1)
     write_image(images, "pagemap-1.img:PAGEMAP", head, *entries)
     with (images / "pages-1.img").open("wb") as file:

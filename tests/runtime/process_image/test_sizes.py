@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from image_builder import BASE, PAGE, Proc, Vma, build, messages, write_image
+from image_builder import BASE, PAGE, Proc, Vma, build, entry_of_pagemap, messages, write_image
 
 from coldsnap_runtime.process_image import sizes
 
@@ -24,9 +24,8 @@ def test_kinds_and_sums(place: Path) -> None:
         Vma(thread, 30, ((20, 10),)),
     ]
     images = build(place / "images", [Proc(1000, vmas, hot={"sp": thread + 25 * PAGE})])
-    pagemap = messages("pagemap")
-    entry = pagemap.pagemap_entry(vaddr=0, compat_nr_pages=0, nr_pages=12, flags=4)
-    write_image(images, "pagemap-shmem-99.img:PAGEMAP", pagemap.pagemap_head(pages_id=5), entry)
+    head = messages("pagemap").pagemap_head(pages_id=5)
+    write_image(images, "pagemap-shmem-99.img:PAGEMAP", head, entry_of_pagemap(0, 12))
     (images / "pages-5.img").write_bytes(bytes(12 * PAGE))
     rows = sizes(images)
     found = [(row["kind"], row["name"], row["bytes"] // PAGE) for row in rows]
