@@ -85,6 +85,7 @@ class CudaMemory:
         self._lacks_weights = False
         self._lacks_graphs = False
         self._lacks_rest = False
+        self._lacks_communicators = False
         self._released: dict[str, Any] = {}
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +130,11 @@ class CudaMemory:
         spans = Spans()
         provider = str(request.get("provider", "auto"))
         source = _source(request) if self._lacks_weights and provider != "recovery" else None
+        if self._lacks_communicators:
+            with spans.span("communicators") as attributes:
+                made = await self._engine.collective_rpc("coldsnap_rebuild_communicators")
+                attributes["made"] = sum(made)
+            self._lacks_communicators = False
         if self._lacks_memory:
             await self._wake(source, spans)
         if self._lacks_weights:
@@ -199,6 +205,7 @@ class CudaMemory:
         self._lacks_graphs = self._lacks_graphs or again
         found = await self._engine.collective_rpc("coldsnap_trim", args=(policy(),))
         told = {key: sum(item[key] for item in found) for key in found[0]}
+        self._lacks_communicators = "communicators" in told
         own = trim_process()
         return told | {"api_host_bytes": own["host_bytes"]}
 

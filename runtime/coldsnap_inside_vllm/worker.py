@@ -129,13 +129,21 @@ class ColdSnapWorker:
         """Before a dump, asleep: give back what need not be in it; graphs by `policy`."""
         import torch  # noqa: PLC0415
 
-        from coldsnap_inside_vllm import graphs, trimming  # noqa: PLC0415
+        from coldsnap_inside_vllm import communicators, graphs, trimming  # noqa: PLC0415
 
         dropped = graphs.drop(self.model_runner) if policy == graphs.RECREATE else 0
+        closed = communicators.close(graphs_dropped=policy == graphs.RECREATE)
         kept = policy == graphs.PRESERVE
         sleeping = {region.address for _tag, region in _pool()}
         told = trimming.trim_device(torch, sleeping, graphs_hold_workspaces=kept)
-        return {**told, **trimming.trim_process(), "graphs_dropped": dropped}
+        bridged = {} if closed is None else {"communicators": closed}
+        return {**told, **trimming.trim_process(), "graphs_dropped": dropped, **bridged}
+
+    def coldsnap_rebuild_communicators(self) -> int:
+        """Make the communicators that `coldsnap_trim` closed again, with the other ranks."""
+        from coldsnap_inside_vllm import communicators  # noqa: PLC0415
+
+        return communicators.rebuild()
 
     def coldsnap_recreate_graphs(self) -> int:
         """Capture the graphs that `coldsnap_trim` dropped; the bytes that they take."""

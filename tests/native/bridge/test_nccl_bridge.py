@@ -339,6 +339,25 @@ def test_a_second_libnccl_is_refused(start, built, tmp_path) -> None:
     assert got == [2]
 
 
+def test_as_the_worker_of_vllm_does_it(start, tmp_path) -> None:
+    code = (
+        RANK
+        + """
+from coldsnap_inside_vllm import communicators
+closed = communicators.close(graphs_dropped=False)
+refused = nccl.sum(one, [1])
+made = communicators.rebuild(str(store / "meet")), communicators.rebuild(str(store / "meet"))
+again = communicators.close(graphs_dropped=True), communicators.rebuild(str(store / "meet"))
+print(json.dumps([closed, refused, made, again, nccl.sum(child, [rank + 1])]))
+"""
+    )
+    first, second = [start(code, RANK=str(rank)) for rank in (0, 1)]
+    assert first.end() == second.end() == [3, 5, [3, 0], [3, 3], [3]]
+    off = "from coldsnap_inside_vllm import communicators as c\n"
+    off += "print(json.dumps([c.close(graphs_dropped=False), c.rebuild('/nowhere/x')]))"
+    assert start(off, on=False).end() == [None, 0]
+
+
 LINKED = r"""
 #include <dlfcn.h>
 #include <stdio.h>
