@@ -61,6 +61,7 @@ def _fill(model: Any, pack: str, index: str, attributes: dict[str, Any]) -> str:
         reason = "there is no payload pack"
     if not reason:
         try:
+            _require_one_worker()
             moved = fill_parameters(model, pack, index)
         except (ColdSnapError, UnfitError) as error:
             reason = why(error)
@@ -77,9 +78,19 @@ def _fill(model: Any, pack: str, index: str, attributes: dict[str, Any]) -> str:
     return reason
 
 
+def _require_one_worker() -> None:
+    """Raises UnfitError: ranks would write one file, each its own part of the model."""
+    from vllm.distributed.parallel_state import get_world_group  # noqa: PLC0415
+
+    count = int(get_world_group().world_size)
+    if count > 1:
+        raise UnfitError(f"a payload pack is of one worker, and this unit has {count}")
+
+
 def _export(model: Any, folder: str, attributes: dict[str, Any]) -> None:
     """A model that cannot be exported starts all the same; its capture has no payload."""
     try:
+        _require_one_worker()
         moved = export_parameters(model, folder)
     except (ColdSnapError, UnfitError) as error:
         attributes["reason"] = why(error)
