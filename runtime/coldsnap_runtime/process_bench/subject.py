@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 UNIT = "bench"
 PORT = 8000
 _READY_SECONDS = 600.0
-_ANSWER_SECONDS = 120.0
+_ANSWER_SECONDS = 600.0
+_HIDDEN = ("/tmp/", "/run/coldsnap/", "/dev/shm/")  # noqa: S108  (a unit has its own)
 _DIGEST = "sha256:" + "0" * 64
 
 
@@ -60,7 +61,7 @@ def synthetic(context: Context, installation: Installation, size: int, script: P
         "engine": "bench",
         "launch_sha256": _DIGEST,
         "launch": {
-            "argv": [sys.executable, "-S", os.fspath(script), str(PORT), str(size)],
+            "argv": [_python(), "-S", os.fspath(script), str(PORT), str(size)],
             "env": {"MALLOC_ARENA_MAX": "16"},
             "ports": [{"name": "http", "inner": PORT, "port": PORT}],
             "memory_guard": guarded,
@@ -89,6 +90,22 @@ def synthetic(context: Context, installation: Installation, size: int, script: P
         digest=digest,
         verdicts=(capture.process_image or {}).get("rungs") or {},
         capture_spans=timing.to_json()["spans"],
+    )
+
+
+def _python() -> str:
+    """An interpreter that a unit can see: ours, else the one that ours was made from.
+
+    Raises:
+        ColdSnapError: ``bench.python-hidden``.
+    """
+    for path in (sys.executable, os.path.realpath(sys.executable)):
+        if not path.startswith(_HIDDEN):
+            return path
+    raise ColdSnapError(
+        "bench.python-hidden",
+        f"{sys.executable} lies in a folder that a unit has of its own",
+        remedy="install coldsnap elsewhere than below /tmp, or measure an artifact: --artifact REF",
     )
 
 
@@ -124,6 +141,10 @@ def ask(record: UnitRecord, path: str, port: int) -> Any:
     try:
         client.request("GET", path, headers={"Connection": "close"})
         body = client.getresponse().read()
+    except TimeoutError:
+        raise ColdSnapError(
+            "engine.not-ready", f"no answer to {path} within {_ANSWER_SECONDS:.0f} s"
+        ) from None
     finally:
         client.close()
     try:
