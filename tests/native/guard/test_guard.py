@@ -107,64 +107,14 @@ def test_it_loads_where_only_old_symbols_are(programs: Path) -> None:
     assert exported == {"madvise", "mremap", "realloc"}
 
 
-PYTHON = r"""
-import ctypes, gc, mmap, os, sys, threading
-libc = ctypes.CDLL(None, use_errno=True)
-S = ctypes.c_size_t
-MIB = 1 << 20
-
-arrays = [bytearray(os.urandom(1000) * 3000) for _ in range(20)]
-objects = {f"key-{i}": [i, f"value-{i}", (i, str(i))] for i in range(60000)}
-region = mmap.mmap(-1, 8 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-region[:] = bytes(range(256)) * (8 * MIB // 256)
-before = [bytes(a) for a in arrays]
-summary = hash(tuple(sorted((k, v[0], v[1]) for k, v in objects.items())))
-
-if len(sys.argv) > 1:
-    ctypes.PyDLL(sys.argv[2]).coldsnap_map_image(sys.argv[1].encode(), None, S(0))
-print("mapped", sum("/run/coldsnap/image" in line for line in open("/proc/self/maps")) > 3,
-      file=sys.stderr)
-
-print("arrays", [bytes(a) for a in arrays] == before)
-print("objects", hash(tuple(sorted((k, v[0], v[1]) for k, v in objects.items()))) == summary)
-for number, array in enumerate(arrays):
-    for step in range(30):
-        array.extend(bytes(333333))
-    assert array[:3000000] == before[number] and not any(array[3000000:])
-print("grown", sum(map(len, arrays)))
-region.madvise(mmap.MADV_DONTNEED)
-print("dontneed", not any(region[:]))
-region[:] = b"x" * len(region)
-region.resize(12 * MIB)
-print("resized", region[:8 * MIB] == b"x" * (8 * MIB), not any(region[8 * MIB:]))
-del arrays[::2]
-for key in list(objects)[::3]:
-    del objects[key]
-gc.collect()
-print("trim", libc.malloc_trim(0) in (0, 1))
-print("zeros", all(not any(bytes(n)) for n in (100, 10000, 300000, 3 * MIB)))
-def work(results, number):
-    results[number] = sum(len(str(x)) for x in range(20000))
-for _ in range(10):
-    results = {}
-    threads = [threading.Thread(target=work, args=(results, i)) for i in range(8)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
-    assert len(set(results.values())) == 1
-print("threads", len(results))
-pid = os.fork()
-if pid == 0:
-    arrays[0][:] = b"c" * len(arrays[0])
-    os._exit(0 if len(objects) == 40000 else 1)
-print("fork", os.waitpid(pid, 0)[1], arrays[0][:3000000] == before[1])
-"""
+PYTHON = Path(__file__).with_name("torture.py")
 
 
 def test_python_is_like_its_twin(programs: Path, guard: Path, mapped: Mapped) -> None:
     python = os.path.realpath("/proc/self/exe")
     mapper = programs / "guard" / "libcoldsnap_map_image.so"
-    twin = mapped(None, python, "-c", PYTHON)
-    assert (twin.returncode, twin.stderr) == (0, "mapped False\n")
-    done = mapped(guard, python, "-c", PYTHON, IMAGE, mapper)
-    assert (done.returncode, done.stderr) == (0, "mapped True\n")
-    assert done.stdout == twin.stdout
+    twin = lines_of(mapped(None, python, PYTHON, "plain"))
+    assert twin[-1] == "done"
+    done = mapped(guard, python, PYTHON, "mapped", IMAGE, mapper)
+    assert (done.returncode, done.stderr) == (0, "mapped\n")
+    assert done.stdout.splitlines() == twin

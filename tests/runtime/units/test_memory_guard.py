@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,34 +18,40 @@ from coldsnap_runtime.unit_restore import restore_by_ladder
 pytestmark = pytest.mark.criu
 
 
-@pytest.fixture(scope="session")
-def torture(native_programs: Path) -> Path:
-    return build_native(native_programs, "coldsnap_torture") / "guard" / "coldsnap_torture"
+PYTHON = Path(__file__).parents[2] / "native" / "guard" / "torture.py"
+
+
+@pytest.fixture(scope="session", params=["c", "python"])
+def torture(request: pytest.FixtureRequest, native_programs: Path) -> list[str]:
+    """A command; what it is told comes behind."""
+    if request.param == "python":
+        return [os.path.realpath("/proc/self/exe"), str(PYTHON)]
+    return [str(build_native(native_programs, "coldsnap_torture") / "guard" / "coldsnap_torture")]
 
 
 @pytest.fixture(scope="session")
-def twin(torture: Path) -> list[str]:
+def twin(torture: list[str]) -> list[str]:
     """What the program says that was never captured."""
-    done = subprocess.run([torture, "plain"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*torture, "plain"], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
-    assert len(lines) > 50
     assert lines[-1] == "done"
     return lines
 
 
 @pytest.fixture
-def program(workplace: Workplace, torture: Path) -> Path:
-    folder = workplace.script("unused", "").parent
-    shutil.copy(torture, folder / "torture")
-    return folder / "torture"
+def go(workplace: Workplace) -> Path:
+    """The file that lets the program go on, in a folder that the unit sees."""
+    return workplace.script("unused", "").with_name("go")
 
 
 @pytest.fixture
-def image(workplace: Workplace, program: Path) -> Path:
+def image(workplace: Workplace, torture: list[str], go: Path) -> Path:
     """The program with its memory made, captured before it does anything to it."""
-    go = program.with_name("go")
-    first = workplace.launch(program, argv=[str(program), "wait", str(go)], memory_guard=True)
-    wait_until(lambda: "ready" in workplace.log(first), "the program's memory")
+    program = Path(torture[-1])
+    shutil.copy(program, go.with_name(program.name))
+    argv = [*torture[:-1], str(go.with_name(program.name)), "wait", str(go)]
+    first = workplace.launch(go, argv=argv, memory_guard=True)
+    wait_until(lambda: "ready" in workplace.log(first), "the program's memory", 60.0)
     first = workplace.store.update(first, state="serving")
     capture: dict[str, Any] = workplace.checkpoint(first)
     workplace.stop(first)
@@ -53,12 +60,12 @@ def image(workplace: Workplace, program: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["ext", "mmap", "plain"])
 def test_a_restored_program_is_like_its_twin(
-    workplace: Workplace, program: Path, image: Path, twin: list[str], mode: str
+    workplace: Workplace, go: Path, image: Path, twin: list[str], mode: str
 ) -> None:
     request = RestoreRequest("u0", "r", image, DIGEST, image_mode=mode)
     done = restore_by_ladder(request, workplace.context, workplace.installation, Timing())
     assert (done.process_image["rung"], done.process_image["left"]) == (mode, [])
-    program.with_name("go").touch()
+    go.touch()
     wait_until(
         lambda: workplace.log(done.record).endswith("done\n"), "the program's last word", 60.0
     )

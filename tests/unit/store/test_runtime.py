@@ -44,6 +44,8 @@ def own_criu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     native = tmp_path / "native"
     native.mkdir()
     (native / "coldsnap-unit").write_bytes(b"\x7fELF unit")
+    (native / "coldsnap-fill").write_bytes(b"\x7fELF fill")
+    (native / "libcoldsnap_guard.so").write_bytes(b"\x7fELF guard")
     (native / "CMakeCache.txt").write_text("")
     monkeypatch.setenv("COLDSNAP_CRIU", str(command))
     monkeypatch.setenv("COLDSNAP_NATIVE_DIR", str(native))
@@ -69,13 +71,16 @@ def test_the_pack_has_what_a_target_needs(tmp_path: Path) -> None:
         "pycriu/rpc_pb2.py",
         "vendor/google/protobuf/message.py",
         "bin/coldsnap-unit",
+        "bin/coldsnap-fill",
+        "bin/libcoldsnap_guard.so",
     } <= found
     assert any(name.startswith("inside/coldsnap_reference_engine/") for name in found)
     assert {
         "inside/coldsnap_inside_vllm/middleware.py",
         "inside/coldsnap_runtime/hydrate/library.py",
     } <= found
-    assert not [n for n in found if n.endswith((".pyc", ".so")) or "__pycache__" in n]
+    assert not [n for n in found if n.endswith(".pyc") or "__pycache__" in n]
+    assert [n for n in found if n.endswith(".so")] == ["bin/libcoldsnap_guard.so"]
     assert not [n for n in found if n.startswith(("coldsnap/cli", "coldsnap/store"))]
     assert "bin/CMakeCache.txt" not in found
     assert show(ref.archive)["facts"]["criu"] == "4.1"
