@@ -53,7 +53,7 @@ def park(record: UnitRecord, context: Context, installation: Installation, timin
     paths = store.paths(record.unit, record.generation)
     context.phase(f"unit {record.unit}: waiting for the template")
     with timing.span("template") as span:
-        parked = _wait_parked(store, record, paths)
+        parked = _wait_parked(store, record, paths, context)
         span.note(mode=str(parked.get("mode")), modules=int(parked.get("modules") or 0))
     libraries = require_context_free(record)
     with timing.span("template-dump"), context.uninterrupted():
@@ -94,11 +94,14 @@ def require_context_free(record: UnitRecord) -> list[str]:
     return sorted(libraries)
 
 
-def _wait_parked(store: UnitStore, record: UnitRecord, paths: GenerationPaths) -> dict[str, Any]:
+def _wait_parked(
+    store: UnitStore, record: UnitRecord, paths: GenerationPaths, context: Context
+) -> dict[str, Any]:
     assert record.init is not None  # noqa: S101  (it was just started)
     deadline = time.monotonic() + _PARK_SECONDS
     with Watch(record.init) as watch:
         while not (parked := read_told(paths, PARKED)):
+            context.check_cancelled()
             if watch.has_ended(0.02):
                 raise door_of(store, record).died()
             if time.monotonic() > deadline:
