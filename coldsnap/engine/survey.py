@@ -78,12 +78,22 @@ class Survey:
                     return InstancePreview(key, kind, None, skipped="when is false")
                 return self._compared(instance)
         except UnknownOutput:
-            row = Row(Action.UNKNOWN, kind, KNOWN_AFTER_APPLY)
-            change = Change(Action.UNKNOWN, KNOWN_AFTER_APPLY, (row,))
-            return InstancePreview(key, kind, change)
+            return InstancePreview(key, kind, self._foreseen(instance))
         except ColdSnapError as error:
             error.where = error.where or instance.label
             return InstancePreview(key, kind, None, error=error)
+
+    def _foreseen(self, instance: Instance) -> Change:
+        """What can be said of a step whose parameters are known after apply."""
+        try:
+            with self._crashes.told(instance):
+                change = instance.step.foresee(self._contexts.for_preview(instance))
+        except (ColdSnapError, UnknownOutput):
+            change = None  # what it needs to know may come with the apply, too
+        if change is not None:
+            return change
+        row = Row(Action.UNKNOWN, instance.node.type, KNOWN_AFTER_APPLY)
+        return Change(Action.UNKNOWN, KNOWN_AFTER_APPLY, (row,))
 
     def _compared(self, instance: Instance) -> InstancePreview:
         ctx = self._contexts.for_preview(instance)

@@ -152,6 +152,14 @@ class Step(ABC, Generic[S]):
         del outputs
         return not self.diff(spec, seen, ctx).is_pending
 
+    def foresee(self, ctx: StepContext) -> Change | None:
+        """What a preview can say while the parameters wait for the output of another step.
+
+        Reads only. None: nothing; it is shown as known after apply.
+        """
+        del ctx
+        return None
+
     def known(self, spec: S, seen: Seen, ctx: StepContext) -> Outputs:
         """Outputs of an instance that has nothing to do, so that later steps can refer to them."""
         del spec, seen, ctx

@@ -69,21 +69,24 @@ def check_ports(ports: Sequence[Port], generations: Collection[UnitRecord]) -> N
     Raises:
         ColdSnapError: ``expose.port-taken``.
     """
-    own = {
-        (port.host, port.port)
-        for record in generations
-        if record.is_live and record.exposed
-        for port in record.ports
-    }
-    for port in ports:
-        if (port.host, port.port) in own or not _is_taken(port.host, port.port):
-            continue
+    for port in taken_ports(ports, generations):
         raise ColdSnapError(
             "expose.port-taken",
             f"port {port.port} of {port.host} is taken by another program",
             details=("nothing was started",),
             remedy="free the port (ss -ltnp shows who holds it), or set another port in the plan",
         )
+
+
+def taken_ports(ports: Sequence[Port], generations: Collection[UnitRecord]) -> list[Port]:
+    """Those that another program listens on."""
+    own = {
+        (port.host, port.port)
+        for record in generations
+        if record.is_live and record.exposed
+        for port in record.ports
+    }
+    return [p for p in ports if (p.host, p.port) not in own and _is_taken(p.host, p.port)]
 
 
 def available_memory() -> int | None:

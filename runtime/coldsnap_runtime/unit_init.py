@@ -194,8 +194,23 @@ def _reference(report: str) -> ProcessRef:
             errors = ["the root process ended at once"]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+    reason = errors[0] if errors else report.strip()
     raise ColdSnapError(
         "unit.start-failed",
-        f"the unit's namespaces could not be set up: {errors[0] if errors else report.strip()}",
-        remedy="see what this host lacks: coldsnap doctor",
+        f"the unit's namespaces could not be set up: {reason}",
+        remedy=_remedy(reason),
     )
+
+
+def _remedy(reason: str) -> str:
+    """What helps against what the unit's PID 1 could not do."""
+    if "No such file" in reason or "Not a directory" in reason:
+        return (
+            "a folder or program that the plan names is not on this host: look at model.path, "
+            "mounts:, caches: and command: of the unit"
+        )
+    if "Operation not permitted" in reason or "Permission denied" in reason:
+        return "it must run as root with all capabilities: coldsnap doctor tells what is missing"
+    if "No space left" in reason or "Cannot allocate" in reason:
+        return "free memory, or lower shm: of the unit"
+    return "read the reason above; coldsnap doctor tells what this host lacks"

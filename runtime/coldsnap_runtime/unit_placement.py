@@ -45,9 +45,21 @@ def mount_of(spec: LaunchSpec, path: str) -> Mount | None:
 
 
 def _misplaced(what: str, name: str, known: list[str]) -> ColdSnapError:
+    given = ", ".join(known)
+    if what == "port":
+        remedy = (
+            f"in the plan's units: ports: write name: {known[0]}"
+            if len(known) == 1
+            else "name the plan's ports as they were captured"
+        )
+    else:
+        remedy = (
+            "mount the model and other folders at the targets that they had: model.path and "
+            "mounts: of the plan must be the capture's; their sources may differ"
+        )
     return ColdSnapError(
         "restore.placement",
-        f"the captured unit has no {what} {name}",
-        details=(f"it has: {', '.join(known) or 'none'}",),
-        remedy="name ports and mount targets as they were captured",
+        f"the plan gives the unit a {what} {name}, which it did not have when it was captured",
+        details=(f"captured {what}s: {given or 'none'}", "nothing was started"),
+        remedy=remedy,
     )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.rules import Id
+from coldsnap.artifact.rules import AbsolutePath, Count, Id, Line
 from coldsnap_runtime.generation_notes import ACCEPTED, HYDRATED, read_note, without_boot
 from coldsnap_runtime.gpus import read_gpus
 from coldsnap_runtime.host_pids import host_pids
+from coldsnap_runtime.host_room import taken_ports
 from coldsnap_runtime.namespaces import root_of
 from coldsnap_runtime.software import package_versions
 from coldsnap_runtime.unit_processes import file_uses, processes
 from coldsnap_runtime.unit_record import UnitStore
+from coldsnap_runtime.unit_requests import Port
 
 if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
@@ -25,16 +28,36 @@ _ENDED_SHOWN = 3
 
 
 @dataclass(frozen=True)
+class PlacePort(Record):
+    host: Line
+    port: int
+
+
+@dataclass(frozen=True)
+class Place(Record):
+    """Where a plan wants to put a unit: asked before anything is started."""
+
+    ports: Annotated[tuple[PlacePort, ...], Count(0, 64)] = ()
+    folders: Annotated[tuple[AbsolutePath, ...], Count(0, 256)] = ()
+
+
+@dataclass(frozen=True)
 class StatusRequest(Record):
     unit: Id | None = None
     details: bool = False
     """Whether to tell how live generations were hydrated and what they answered, too."""
     software: bool = False
     """Whether to tell the versions of the Python packages that live generations run."""
+    place: Place | None = None
+    """With `unit`: whether it could be put there."""
 
 
 def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """``{units: [...]}``: every live generation, and the last few that ended."""
+    """``{units: [...]}``: every live generation, and the last few that ended.
+
+    With `place` also ``place: {taken: [{host, port}], missing: [folder]}``: ports that another
+    program has, folders that are not there.
+    """
     request = decode(StatusRequest, value, what="unit.status", code="request.invalid")
     store = UnitStore(context.state_dir)
     names = store.units() if request.unit is None else [request.unit]
@@ -45,7 +68,17 @@ def status(value: dict[str, Any], context: Context) -> dict[str, Any]:
         hidden = set(ended[:-_ENDED_SHOWN])
         shown = [record for record in records if record.generation not in hidden]
         rows += [_row(record) | _details(store, record, request) for record in shown]
-    return {"units": rows}
+    return {"units": rows, **_place(store, request)}
+
+
+def _place(store: UnitStore, request: StatusRequest) -> dict[str, Any]:
+    if request.place is None or request.unit is None:
+        return {}
+    wanted = [Port("", 0, port.host, port.port) for port in request.place.ports]
+    taken = taken_ports(wanted, store.generations(request.unit))
+    missing = [folder for folder in request.place.folders if not os.path.exists(folder)]
+    told = [{"host": port.host, "port": port.port} for port in taken]
+    return {"place": {"taken": told, "missing": missing}}
 
 
 def _details(store: UnitStore, record: UnitRecord, request: StatusRequest) -> dict[str, Any]:

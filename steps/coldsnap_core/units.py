@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coldsnap.sdk import FactRequest, Seen, StepContext
+from coldsnap.sdk import ColdSnapError, FactRequest, Seen, StepContext
+from coldsnap_core.launching import mounts_of
 from coldsnap_core.target import ask, question
 
 LIVE = frozenset({"starting", "serving", "quiesced", "restored", "hydrated", "sleeping"})
@@ -51,6 +52,59 @@ def _request(ctx: StepContext, *, details: bool) -> dict[str, Any]:
     request: dict[str, Any] = {"unit": ctx.unit.id if ctx.unit else None}
     # A pack of another version, which may be there before staging, need not know the field.
     return {**request, "details": True} if details else request
+
+
+def placed_question(ctx: StepContext) -> FactRequest:
+    """As `status_question`, and whether the unit's ports and folders can be had there."""
+    return question(ctx, "unit.status", _placed(ctx))
+
+
+def observe_placed(ctx: StepContext) -> dict[str, Any]:
+    """As `observe_unit`, with `place` as the target tells it where it can."""
+    seen = observe_unit(ctx)
+    try:
+        answer = ask(ctx, "unit.status", _placed(ctx))
+    except ColdSnapError as error:
+        if error.code != "request.invalid":
+            raise
+        return seen  # a pack of another version, before this one is staged
+    return {**seen, "place": answer["place"]} if answer.get("place") else seen
+
+
+def _placed(ctx: StepContext) -> dict[str, Any]:
+    unit = ctx.unit
+    ports = [
+        {"host": port.host, "port": port.port or port.inner}
+        for port in (unit.ports if unit and unit.network == "private" else ())
+    ]
+    folders = [str(mount["source"]) for mount in mounts_of(ctx)] if unit else []
+    return {**_request(ctx, details=False), "place": {"ports": ports, "folders": folders}}
+
+
+def admit_place(seen: Seen, ctx: StepContext) -> None:
+    """Refuse what is to be started where it cannot be, before anything is.
+
+    Raises:
+        ColdSnapError: ``launch.folder-missing``, ``expose.port-taken``.
+    """
+    place = seen.get("place") or {}
+    if missing := place.get("missing"):
+        raise ColdSnapError(
+            "launch.folder-missing",
+            f"{missing[0]} is not on this host",
+            ctx.where,
+            details=tuple(f"{folder} neither" for folder in missing[1:5]),
+            remedy="bring it there, or name the place where it is: model.path, or the source of "
+            "a mount of the unit",
+        )
+    for port in place.get("taken") or ():
+        raise ColdSnapError(
+            "expose.port-taken",
+            f"port {port['port']} of {port['host']} is taken by another program",
+            ctx.where,
+            details=("nothing was started",),
+            remedy="free the port (ss -ltnp shows who holds it), or set another port in the plan",
+        )
 
 
 def detail(seen: Seen, number: int | None, name: str) -> Mapping[str, Any]:

@@ -283,16 +283,26 @@ def test_a_restore_goes_through_to_the_acceptance_in_one_job(captured: Project) 
 def test_a_bench_compares_cold_starts_with_restores(captured: Project) -> None:
     plans = [str(ROOT / "plans" / name) for name in (CAPTURE, RESTORE)]
     flags = ["--var", f"model={captured.model}", "--var", f"port={captured.port}"]
-    counts = ["--cold", "1", "--restores", "2", "--json", "--yes"]
+    out, section = captured.folder / "bench.json", captured.folder / "bench.md"
+    counts = ["--cold", "1", "--restores", "2", "--json", "--yes", "--caches-warm"]
+    counts += ["--page-cache", "both", "--cold-dropped", "0"]
+    counts += ["--out", str(out), "--markdown", str(section)]
     where = ["-i", str(captured.inventory)]
     done = captured.run("bench", "cold-vs-restore", *plans, *flags, *counts, *where, timeout=600)
     assert done.returncode == 0, done.stderr
-    (unit,) = json.loads(done.stdout)["units"]
-    assert (len(unit["cold"]), len(unit["restored"])) == (1, 2)
-    assert unit["same_answer"] is True
-    assert unit["ratio"] > 1, "a restore is faster than a cold start"
-    names = [name for name, _ in unit["restored"][0]["spans"]]
-    assert names[:3] == ["verify", "restore", "hydrate"]
+    told = json.loads(done.stdout)
+    assert json.loads(out.read_text()) == told
+    assert told["complete"] is True
+    warm, dropped = told["units"]
+    assert (warm["page_cache"], dropped["page_cache"]) == ("warm", "dropped")
+    assert dropped["cold_page_cache"] == "warm", "no cold start was made with it dropped"
+    assert (len(warm["cold"]), len(warm["restored"])) == (1, 2)
+    assert warm["same_answer"] is dropped["same_answer"] is True
+    assert warm["ratio"] > 1, "a restore is faster than a cold start"
+    names = [phase["path"][0] for phase in warm["restored"][0]["phases"] if len(phase["path"]) == 1]
+    assert names == ["runtime-start", "verify", "restore", "hydrate", "ready", "first-token"]
+    assert str(captured.folder) not in section.read_text(), "a document names no places"
+    assert "**restore to first token**" in section.read_text()
     assert serves(captured.port), "the units serve afterwards"
 
 

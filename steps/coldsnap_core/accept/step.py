@@ -21,6 +21,8 @@ from coldsnap_core.captures import capture_question, captured, observe_capture
 from coldsnap_core.target import command
 from coldsnap_core.units import chosen, detail, observe_unit, status_question
 
+_DEMANDED = "tokens and log-probabilities must equal the capture's"
+
 
 class Accept(Step[AcceptSpec]):
     type = "core.accept"
@@ -63,8 +65,13 @@ class Accept(Step[AcceptSpec]):
                 ctx.where,
                 remedy="give expected: the output of core.restore, or set mode: record",
             )
-        detail = "tokens and log-probabilities must equal the capture's"
-        return Change(Action.CHANGE, detail, (Row(Action.CHANGE, "answers", detail),))
+        return Change(Action.CHANGE, _DEMANDED, (Row(Action.CHANGE, "answers", _DEMANDED),))
+
+    def foresee(self, ctx: StepContext) -> Change | None:
+        """Of answers that come with the artifact: they are demanded again."""
+        del ctx
+        row = Row(Action.CHANGE, "answers", _DEMANDED)
+        return Change(Action.CHANGE, _DEMANDED, (row,))
 
     def apply(self, spec: AcceptSpec, change: Change, ctx: StepContext) -> Outputs:
         del change

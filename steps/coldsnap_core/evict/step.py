@@ -53,6 +53,15 @@ class Evict(Step[EvictSpec]):
         pauses = spec.keep == "none" and any(item.exposed for item in doomed)
         return Change(Action.STOP, "stop", rows, pauses_serving=pauses)
 
+    def foresee(self, ctx: StepContext) -> Change | None:
+        """Of a replacement that is to come: all that lives now goes."""
+        doomed = live(observe_unit(ctx))
+        rows = tuple(
+            Row(Action.STOP, "unit", f"generation {item.number}, {item.state}, once replaced")
+            for item in doomed
+        )
+        return Change(Action.STOP, "stop", rows) if rows else unchanged("nothing to stop")
+
     def apply(self, spec: EvictSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
         stopped = []

@@ -42,11 +42,11 @@ class Expose(Step[ExposeSpec]):
             raise ColdSnapError("unit.not-running", "no generation of the unit runs", ctx.where)
         if generation is not None and generation.exposed:
             return unchanged(f"generation {generation.number} has {ports}")
-        holder = next((item for item in live(seen) if item.exposed), None)
-        if holder is None:
-            return Change(Action.CREATE, "publish ports", (Row(Action.CREATE, "ports", ports),))
-        detail = f"{ports} move from generation {holder.number}"
-        return Change(Action.CHANGE, "move ports", (Row(Action.CHANGE, "ports", detail),))
+        return _moved(seen, ctx)
+
+    def foresee(self, ctx: StepContext) -> Change | None:
+        """Of a generation that is to come: it gets the ports, whoever has them now."""
+        return _moved(observe_unit(ctx), ctx)
 
     def apply(self, spec: ExposeSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
@@ -66,6 +66,15 @@ class Expose(Step[ExposeSpec]):
     def known(self, spec: ExposeSpec, seen: Seen, ctx: StepContext) -> Outputs:
         del spec, seen
         return {"ports": [port.model_dump() for port in unit_of(ctx).ports]}
+
+
+def _moved(seen: Seen, ctx: StepContext) -> Change:
+    ports = _ports(ctx)
+    holder = next((item for item in live(seen) if item.exposed), None)
+    if holder is None:
+        return Change(Action.CREATE, "publish ports", (Row(Action.CREATE, "ports", ports),))
+    detail = f"{ports} move from generation {holder.number}"
+    return Change(Action.CHANGE, "move ports", (Row(Action.CHANGE, "ports", detail),))
 
 
 def _ports(ctx: StepContext) -> str:

@@ -28,9 +28,12 @@ from coldsnap_core.launching import launch_body, launch_sha256
 from coldsnap_core.target import command, place
 from coldsnap_core.units import (
     Generation,
+    admit_place,
     live,
+    observe_placed,
     observe_unit,
     placed_as_planned,
+    placed_question,
     status_question,
 )
 
@@ -46,13 +49,13 @@ class Launch(Step[LaunchSpec]):
     }
 
     def reads(self, spec: LaunchSpec, ctx: StepContext) -> Sequence[FactRequest]:
-        questions = [status_question(ctx)]
+        questions = [status_question(ctx), placed_question(ctx)]
         if spec.unless_captured:
             questions.append(capture_question(ctx))
         return questions
 
     def observe(self, spec: LaunchSpec, ctx: StepContext) -> Seen:
-        seen = observe_unit(ctx)
+        seen = observe_placed(ctx)
         seen["launch_sha256"] = launch_sha256(launch_body(ctx))
         if spec.unless_captured:
             seen |= observe_capture(ctx)
@@ -64,6 +67,7 @@ class Launch(Step[LaunchSpec]):
             return unchanged(f"generation {running.number} serves")
         if captured(seen):
             return unchanged(f"captured already as {short(captured(seen))}")
+        admit_place(seen, ctx)
         others = live(seen)
         if others and not spec.replace:
             raise _busy(others[0], ctx)

@@ -26,9 +26,12 @@ from coldsnap_core.restore.spec import RestoreSpec
 from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
 from coldsnap_core.units import (
     Generation,
+    admit_place,
     live,
+    observe_placed,
     observe_unit,
     placed_as_planned,
+    placed_question,
     status_question,
 )
 
@@ -61,12 +64,13 @@ class Restore(Step[RestoreSpec]):
     def reads(self, spec: RestoreSpec, ctx: StepContext) -> Sequence[FactRequest]:
         return (
             status_question(ctx),
+            placed_question(ctx),
             question(ctx, "store.resolve", _reference(spec, ctx)),
             FactRequest(_PROFILE, place(ctx)),
         )
 
     def observe(self, spec: RestoreSpec, ctx: StepContext) -> Seen:
-        seen = observe_unit(ctx)
+        seen = observe_placed(ctx)
         found = ask(ctx, "store.resolve", _reference(spec, ctx))
         seen["manifest"] = found.get("manifest") or ""
         seen["descriptor"] = _essentials(found.get("descriptor") or {})
@@ -85,6 +89,7 @@ class Restore(Step[RestoreSpec]):
             return unchanged(
                 f"generation {same.number} serves it", Row(Action.NONE, "capsule", short(manifest))
             )
+        admit_place(seen, ctx)
         try:
             admit(seen["descriptor"], seen["identity"], ctx.where)
         except ColdSnapError as error:
