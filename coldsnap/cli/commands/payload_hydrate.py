@@ -105,10 +105,13 @@ def _answer(session: Session, path: Path, report: "Report", *, verify: bool) -> 
     speed = report.bytes / max(report.seconds, 1e-9)
     checked = "every chunk checked" if verify else "not checked"
     stages = ", ".join(f"{name} {duration(value)}" for name, value in report.stages.items())
+    ways = f"{size(report.direct_bytes)} by O_DIRECT"
+    if report.device_digest_bytes:
+        ways += f", {size(report.device_digest_bytes)} digested by the device"
     session.answer(
         f"hydrated: {path}\n"
         f"  {size(report.bytes)} in {duration(report.seconds)}, {rate(speed)}, {checked}\n"
-        f"  {report.threads} threads, summed: {stages}; {size(report.direct_bytes)} by O_DIRECT",
+        f"  {report.threads} threads, summed: {stages}; {ways}",
         {"path": str(path), "verified": verify, "rate": speed, **asdict(report)},
     )
 
