@@ -21,7 +21,8 @@ setup: $(BIN)/.ready native ## virtual environment with everything pinned, and t
 native: build/native/.ready ## the static binaries that run on targets, and the hydration library
 build/native/.ready: $(wildcard native/src/*) native/CMakeLists.txt $(wildcard native/include/*) \
 		$(wildcard native/hydrate/src/*) native/hydrate/CMakeLists.txt $(wildcard native/hydrate/include/*) \
-		$(wildcard native/fill/src/*) native/fill/CMakeLists.txt $(wildcard native/guard/src/*) native/guard/CMakeLists.txt
+		$(wildcard native/fill/src/*) native/fill/CMakeLists.txt $(wildcard native/guard/src/*) native/guard/CMakeLists.txt \
+		$(wildcard native/bridge/*/*) native/bridge/CMakeLists.txt $(wildcard native/shims/*/*) native/shims/CMakeLists.txt
 	@tools/build-native
 
 demo: setup ## capture a live engine, kill it, bring it back: ENGINE=reference or ENGINE=vllm
