@@ -236,3 +236,64 @@ def test_held_still_anew_it_sleeps_once():
     run(memory.take_back({}))
     run(memory.release({}))
     assert engine.calls.count("sleep 2") == 2
+
+
+def test_a_payload_is_written_while_it_serves():
+    class Slow(Engine):
+        polls = 0
+
+        async def collective_rpc(self, name: str, args=()) -> list:
+            if name == "coldsnap_exported":
+                self.polls += 1
+                return [None if self.polls < 3 else {"bytes": 17, "extents": 2}]
+            return await super().collective_rpc(name, args)
+
+    engine = Slow()
+    memory = CudaMemory(engine)
+    assert run(memory.export("/x"))["bytes"] == 17
+    assert engine.polls == 3, "the engine's loop is asked, never held"
+    assert not [call for call in engine.calls if call.startswith("sleep")]
+    run(memory.release({}))
+    with pytest.raises(RuntimeError, match="no weights"):
+        run(memory.export("/x"))
+
+
+def test_an_export_that_fails_is_told():
+    class Broken(Engine):
+        async def collective_rpc(self, name: str, args=()) -> list:
+            if name == "coldsnap_exported":
+                return [{"error": "OSError: no space"}]
+            return await super().collective_rpc(name, args)
+
+    with pytest.raises(RuntimeError, match="no space"):
+        run(CudaMemory(Broken()).export("/x"))
+
+
+def test_an_engine_that_is_held_still_writes_nothing():
+    async def scenario() -> None:
+        gate = Gate()
+        control = Control(CudaMemory(Engine()), gate)
+        gate.closed = True
+        with pytest.raises(Refused, match="held still"):
+            await control._export({"dir": "/x"})
+
+    run(scenario())
+
+
+def test_on_cpu_weights_are_read_again_only_on_demand():
+    class Cpu(Engine):
+        async def reset_prefix_cache(self) -> None: ...
+
+        async def collective_rpc(self, name: str, args=()) -> list:
+            self.calls.append(name)
+            return [{"kv_bytes": 5}]
+
+    engine = Cpu()
+    memory = HostMemory(engine)
+    assert run(memory.take_back({"provider": "recovery"})) == {}, "nothing was given back"
+    run(memory.release({}))
+    assert run(memory.take_back({"provider": "auto"}))["provider"] == "image"
+    run(memory.release({}))
+    assert run(memory.take_back({"provider": "recovery"}))["provider"] == "recovery"
+    assert engine.calls.count("reload_weights") == 1
+    assert run(memory.export("/x"))["bytes"] == 0

@@ -6,6 +6,7 @@ import pytest
 
 from coldsnap.artifact.pack import ExtentSource, open_pack, write_pack_as
 from coldsnap_inside_vllm import payload
+from coldsnap_inside_vllm.exporting import Exporting
 from coldsnap_inside_vllm.layout import Region, cover, layout_sha256
 
 HERE = [Region(1 << 20, 10_000), Region(2 << 20, 5000)]
@@ -55,3 +56,22 @@ def test_no_library_no_payload(tmp_path, monkeypatch):
     with pytest.raises(payload.NoLibraryError):
         payload.export(str(tmp_path), HERE, TENSORS, 0)
     assert not list(tmp_path.iterdir()), "nothing of an earlier capture stays"
+
+
+def test_a_thread_writes_it_and_tells_how_it_ended(tmp_path, monkeypatch):
+    folder = tmp_path / "materialized"
+    monkeypatch.setattr(payload, "export", lambda *given: payload.Moved(len(given), extents=3))
+    work = Exporting(str(folder), HERE, TENSORS, 0)
+    work.start()
+    work.join()
+    assert work.result == {"bytes": 4, "extents": 3}
+    assert folder.is_dir()
+
+    def fail(*_given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(payload, "export", fail)
+    work = Exporting(str(folder), HERE, TENSORS, 0)
+    work.start()
+    work.join()
+    assert "No space left" in work.result["error"]
