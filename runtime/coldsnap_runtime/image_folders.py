@@ -147,8 +147,12 @@ def _image(token: str, done: Materialised) -> Image:
         payload_sha256=packs[0].digest if packs else "",
         payload_fault=done.payload_fault,
         model_files=notes.get("model-files"),
-        has_weights=not all_packs and "cuda" not in notes,
+        has_weights=not all_packs and _driver(done.artifact.descriptor) == "criu",
     )
+
+
+def _driver(descriptor: Mapping[str, Any]) -> str:
+    return str((descriptor.get("snapshot_driver") or {}).get("id") or "")
 
 
 def _answers(descriptor: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
