@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.container import ContainerSpec, start_container
+from coldsnap_runtime.criu_kernel import kernel_mounts
 from coldsnap_runtime.guard_place import preloaded
 from coldsnap_runtime.preload_place import preload_environment
 from coldsnap_runtime.unit_init import (
@@ -66,6 +67,7 @@ def start_unit(plan: StartPlan, paths: GenerationPaths, installation: Installati
     mounts = (*standard, *asked, *plan.further_mounts)
     if plan.spec.runtime == "container":
         return _start_container(plan, mounts, paths, installation)
+    mounts = (*mounts, *kernel_mounts(paths.folder.parents[2], installation.criu))
     spec = InitSpec(
         network=plan.spec.network,
         mounts=in_own_folders(mounts, plan.spec.shm),
