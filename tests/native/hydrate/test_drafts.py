@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +147,47 @@ def test_a_capture_completes_the_draft_of_its_engine(
     monkeypatch.setenv("COLDSNAP_HYDRATE_LIBRARY", "")
     with pytest.raises(ColdSnapError, match=r"hydrate\.library"):
         finish_payload(body.parent, 2)
+
+
+ENGINE = """
+import ctypes, sys
+from coldsnap_inside_vllm import payload
+from coldsnap_inside_vllm.layout import Region
+folder = sys.argv[1]
+def memory(byte):
+    made = ctypes.create_string_buffer(bytes([byte]) * 700_000, 700_000)
+    return made, [Region(ctypes.addressof(made), 500_000),
+                  Region(ctypes.addressof(made) + 500_000, 200_000)]
+old, here = memory(7)
+ctypes.memset(ctypes.addressof(old) + 100, 9, 6000)
+written = payload.export(folder, here, [("w", Region(here[0].address + 100, 6000))], 0)
+new, there = memory(0)
+loaded = payload.load(f"{folder}/payload.pack", f"{folder}/payload.index.json", there, 0)
+assert new.raw == old.raw
+assert loaded.bytes == 700_000 <= written.bytes, (loaded, written)
+"""
+
+
+def test_what_vllm_exports_comes_back_before_and_after_it_is_finished(
+    monkeypatch: pytest.MonkeyPatch, library: Library, fake_cuda: Path, tmp_path: Path
+) -> None:
+    shutil.copyfile(fake_cuda, tmp_path / "libcuda.so.1")
+    folder = tmp_path / "payload"
+    folder.mkdir()
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", ENGINE, str(folder)],
+        env={
+            **os.environ, "PYTHONPATH": f"{root}:{root / 'runtime'}",
+            "LD_LIBRARY_PATH": str(tmp_path), "COLDSNAP_HYDRATE_LIBRARY": library.path,
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setenv("COLDSNAP_HYDRATE_LIBRARY", library.path)
+    known = finish_payload(folder, 0)
+    pack, index = folder / "payload.pack", folder / "payload.index.json"
+    assert known[pack] == sha256_file(pack)
+    with open_pack(pack, index) as reader:
+        assert reader.verify() == pack.stat().st_size
+        assert reader.read("model/w") == b"\x09" * 6000
