@@ -31,4 +31,5 @@ nccl_result bridge_missing(const char *name);
 nccl_result bridge_closed(void);
 nccl_result bridge_destroyed(void);
 nccl_op bridge_operator(const struct comm *comm, nccl_op given);
+void *bridge_window(const struct comm *comm, void *given);
 #endif

@@ -108,6 +108,7 @@ static void *answer(const char *name, void *function) {
   enum function which = 0;
   while (which < F_COUNT && strcmp(names[which], name) != 0) ++which;
   if (which < F_COUNT && ours[which] == NULL) return function;
+  if (strncmp(name, "ncclParam", 9) == 0) return function;
   Dl_info info;
   if (dladdr(function, &info) == 0) return function;
   pthread_mutex_lock(&lock);

@@ -74,6 +74,14 @@ static struct buffer *new_buffer(void *address, size_t bytes) {
   return buffer;
 }
 
+/* NCCL's window for one that the engine has. */
+void *bridge_window(const struct comm *comm, void *given) {
+  if (comm == NULL) return given;
+  for (const struct buffer *one = comm->buffers; one != NULL; one = one->next)
+    if (one->given == given) return one->real;
+  return given;
+}
+
 /* Keep what was registered; `handle` is what the engine gets. A window's is NCCL's own, because
  * device code may use it; a buffer's is ours. Where NCCL has nothing to hold (registration is off)
  * the engine gets that answer too. */

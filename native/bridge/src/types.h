@@ -1,4 +1,4 @@
-/* What this library knows of NCCL's own ABI (2.18 to 2.30): no header of it is needed. */
+/* What this library knows of NCCL's own ABI (2.18 to 2.32): no header of it is needed. */
 #ifndef COLDSNAP_NCCL_TYPES_H
 #define COLDSNAP_NCCL_TYPES_H
 
@@ -44,12 +44,17 @@ struct nccl_config {
   X(ncclAlltoAll) X(ncclGather) X(ncclScatter) X(ncclSend) X(ncclRecv)            \
   X(ncclGroupStart) X(ncclGroupEnd) X(ncclGroupSimulateEnd) X(ncclDevCommCreate)                  \
   X(ncclDevCommDestroy) X(ncclCommRevoke) X(ncclCommSuspend) X(ncclCommResume)                    \
-  X(ncclCommMemStats)
+  X(ncclCommMemStats) X(ncclAllReduceConfig) X(ncclReduceConfig) X(ncclReduceScatterConfig)       \
+  X(ncclBroadcastConfig) X(ncclAllGatherConfig) X(ncclAlltoAllConfig) X(ncclGatherConfig)         \
+  X(ncclScatterConfig) X(ncclPutSignal) X(ncclSignal) X(ncclWaitSignal) X(ncclCommGetUniqueId)    \
+  X(ncclCommGrow) X(ncclCommQueryProperties) X(ncclWinGetUserPtr) X(ncclTeamWorld)                \
+  X(ncclTeamLsa) X(ncclTeamRail)
 
 /* Functions that get none: the engine may have them as they are. */
 #define NCCL_HARMLESS(X)                                                                          \
   X(ncclGetVersion) X(ncclGetUniqueId) X(ncclGetErrorString) X(ncclMemAlloc) X(ncclMemFree)       \
-  X(ncclResetDebugInit)
+  X(ncclResetDebugInit) X(ncclSetEncryption) X(ncclGetLsaDevicePointer)                           \
+  X(ncclGetPeerDevicePointer) X(ncclGetMultimemDevicePointer) X(ncclGetLsaMultimemDevicePointer)
 
 enum function {
 #define X(name) F_##name,
