@@ -34,9 +34,9 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 /* The oldest version of each symbol, so that the library loads wherever the engine runs. */
-#if defined(__x86_64__)
+#if defined(__GLIBC__) && defined(__x86_64__)
 __asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
-#elif defined(__aarch64__)
+#elif defined(__GLIBC__) && defined(__aarch64__)
 __asm__(".symver dlsym, dlsym@GLIBC_2.17");
 #endif
 
