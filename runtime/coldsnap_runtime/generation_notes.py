@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from coldsnap_runtime.unit_record import GenerationPaths
 
 START, FIRST_TOKEN, HOLD, PAYLOAD = "start.json", "first-token.json", "hold.json", "payload.json"
+QUIESCED = "quiesced.json"
+"""What the engine gave back when it was held still."""
 HYDRATED, ACCEPTED = "hydrated.json", "accepted.json"
 """Results of the verbs of these names, so that a later run can report them."""
 _MAX_NOTE = 16 << 20

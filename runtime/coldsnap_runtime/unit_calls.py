@@ -19,6 +19,7 @@ from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import Between, Id, Natural
 from coldsnap_runtime import hold, lease, unit_expose
+from coldsnap_runtime.capture_sizes import note_quiesced
 from coldsnap_runtime.engine_door import door_of, drop_export
 from coldsnap_runtime.generation_notes import HOLD, read_note
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
@@ -84,6 +85,7 @@ def quiesce(value: dict[str, Any], context: Context) -> dict[str, Any]:
             with timing.span("quiesce"):
                 answers = perform_all(door, request.calls, timing, context)
             hold.complete(paths, note)
+            note_quiesced(paths, answers)
         except BaseException as error:
             _put_back(context, store, record, request.undo, error)
             raise

@@ -16,6 +16,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import hold, lease
 from coldsnap_runtime.activation import stages_of
 from coldsnap_runtime.capture_seal import remove
+from coldsnap_runtime.capture_sizes import engine_sizes
 from coldsnap_runtime.captured_files import arranged
 from coldsnap_runtime.cold_start import cold_start, note_cold_start
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
@@ -120,8 +121,11 @@ def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:
             raise
         with timing.span("arrange"):
             result = arranged(Path(result["capture_dir"]), result, record.unit)
+            paths = store.paths(record.unit, record.generation)
+            more = engine_sizes(paths, Path(result["capture_dir"]), result["payloads"])
     return {
         **result,
+        "sizes": result["sizes"] | more,
         "capture_id": request.capture_id,
         "cold_start": cold_start(store.paths(record.unit, record.generation)),
         "model_files": record_model(record.model, LaunchSpec.from_json(record.launch)),

@@ -104,7 +104,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             names = [Path(body["dir"], name) for name in ("payload.pack", "payload.index.json")]
             write_pack_as(*names, [("seed", len(seed), seed)])
         state.update(seed="", serving=False)
-        self.answer({"kv_discarded": 4096})
+        self.answer({"kv_bytes": 4096})
 
     def post_resume(self, body):
         try:

@@ -28,10 +28,12 @@ def test_from_cold_to_captured_to_restored(host):
     assert recorded["first_token_seconds"] > 0
 
     quiesced = host.quiesce().result
-    assert quiesced["answers"] == [{"kv_discarded": 4096}]
+    assert quiesced["answers"] == [{"kv_bytes": 4096}]
     assert host.states() == {1: "quiesced"}
     captured = host.checkpoint().result
     assert host.states() == {1: "serving"}, "it serves on"
+    assert captured["sizes"]["kv_discarded"] == 4096, "as the engine said"
+    assert captured["sizes"]["residual"] == 0
     assert host.accept(recorded["answers"]).result["accepted"], "and answers as before"
     roles = {item["role"] for item in captured["objects"]}
     assert "criu-image" in roles
