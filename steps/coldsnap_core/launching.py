@@ -34,16 +34,22 @@ def model_of(ctx: StepContext) -> Model:
     return ctx.plan.model or Model(id="")
 
 
-def launch_of(ctx: StepContext) -> Launch:
+def launch_of(ctx: StepContext, *, plain: bool = False) -> Launch:
     """What the engine says of its start on this host."""
-    host_vars = {**host_of(ctx).vars, **place(ctx), "snapshot_driver": driver_of(ctx)}
+    driver = driver_of(ctx)
+    if plain and driver == "n580":
+        driver = "c580" if unit_of(ctx).devices else "criu"
+    host_vars = {**host_of(ctx).vars, **place(ctx), "snapshot_driver": driver}
     return engine_of(ctx).launch(unit_of(ctx), model_of(ctx), host_vars)
 
 
-def launch_body(ctx: StepContext) -> dict[str, Any]:
-    """Request of ``unit.launch`` without what differs per run; JSON values only."""
+def launch_body(ctx: StepContext, *, plain: bool = False) -> dict[str, Any]:
+    """Request of ``unit.launch`` without what differs per run; JSON values only.
+
+    `plain`: the engine itself, where the plan's driver would start a template of it.
+    """
     engine, unit, model = engine_of(ctx), unit_of(ctx), model_of(ctx)
-    launch = launch_of(ctx)
+    launch = launch_of(ctx, plain=plain)
     return {
         "engine": engine.name,
         "model": model.model_dump(),

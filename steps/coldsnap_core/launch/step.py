@@ -56,7 +56,7 @@ class Launch(Step[LaunchSpec]):
 
     def observe(self, spec: LaunchSpec, ctx: StepContext) -> Seen:
         seen = observe_placed(ctx)
-        seen["launch_sha256"] = launch_sha256(launch_body(ctx))
+        seen["launch_sha256"] = launch_sha256(launch_body(ctx, plain=spec.plain))
         if spec.unless_captured:
             seen |= observe_capture(ctx)
         return seen
@@ -78,7 +78,7 @@ class Launch(Step[LaunchSpec]):
     def apply(self, spec: LaunchSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
         warn(ctx)
-        body = launch_body(ctx)
+        body = launch_body(ctx, plain=spec.plain)
         body["ready"]["retry_seconds"] = spec.ready_timeout
         body["criu"] = f"{place(ctx)['pack']}/criu/criu"
         digests = {"launch_sha256": launch_sha256(body), "request_sha256": request_sha256(ctx)}

@@ -24,7 +24,7 @@ def start_cold(ctx: StepContext, reason: ColdSnapError) -> dict[str, Any]:
     Raises:
         ColdSnapError: as core.launch, with why the restore failed among its details.
     """
-    body = launch_body(ctx)
+    body = launch_body(ctx, plain=True)
     body["ready"]["retry_seconds"] = READY_SECONDS
     body["criu"] = f"{place(ctx)['pack']}/criu/criu"
     digests = {"launch_sha256": launch_sha256(body), "request_sha256": request_sha256(ctx)}
