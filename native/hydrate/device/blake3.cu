@@ -1,8 +1,8 @@
 // BLAKE3 of a chunk in device memory: proves the bytes where they end, while the next are copied.
 //
 // A thread hashes a leaf of 1 KiB, a block merges its 128 leaves; the block that ends last merges
-// what the others left. Written from the BLAKE3 specification. tests/device_blake3.cpp compiles this
-// file for the processor and compares it with the reference; device/build makes blake3.fatbin of it.
+// what the others left. Written from the BLAKE3 specification. tests/device_blake3.cpp compiles
+// this file for the processor and compares it with the reference; device/build makes blake3.fatbin.
 using u8 = unsigned char;
 using u32 = unsigned int;
 using u64 = unsigned long long;

@@ -59,7 +59,7 @@ typedef enum coldsnap_hydrate_io {
   COLDSNAP_HYDRATE_DIRECT = 2 /* O_DIRECT where the file system has it, else buffered */
 } coldsnap_hydrate_io;
 
-/* Where BLAKE3 digests of chunks that go to a device are made; SHA-256 is always the processor's. */
+/* Who makes BLAKE3 digests of chunks that go to a device; SHA-256 is the processor's always. */
 typedef enum coldsnap_hydrate_digests {
   COLDSNAP_HYDRATE_DIGESTS_AUTO = 0, /* by the device if it takes our code, else the processor */
   COLDSNAP_HYDRATE_DIGESTS_PROCESSOR = 1,
@@ -144,9 +144,9 @@ int coldsnap_hydrate_read(coldsnap_hydrate_session *session,
                           coldsnap_hydrate_metrics *metrics);
 
 /*
- * Memory -> file, in one pass; the file is durable (unless is_unsynced) when this returns 0, and gone
- * if it does not. SHA-256 of the body is the work of one core: a caller that cannot wait for it
- * leaves it out and lets coldsnap_hydrate_identify do it later.
+ * Memory -> file, in one pass; the file is durable (unless is_unsynced) when this returns 0, and
+ * gone if it does not. SHA-256 of the body is the work of one core: a caller that cannot wait for
+ * it leaves it out and lets coldsnap_hydrate_identify do it later.
  */
 int coldsnap_hydrate_write(coldsnap_hydrate_session *session,
                            const coldsnap_hydrate_request *request,

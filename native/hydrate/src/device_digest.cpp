@@ -78,7 +78,7 @@ void DeviceDigest::start(std::span<const Job> jobs, uint8_t *digests, Cuda::Stre
   cuda_.copy_out(digests, digests_, jobs.size() * digest_bytes, stream);
 }
 
-// A device that digests wrongly would refuse good bytes, or worse; it is asked before it is trusted.
+// A device that digests wrongly would refuse good bytes, or worse: it is tried first.
 void DeviceDigest::check_sample(uint8_t *pinned, Cuda::Stream stream) const {
   constexpr uint64_t bytes = sample_bytes - digest_bytes, odd = 1, few = 70'001;
   for (uint64_t i = 0; i < bytes; i++) pinned[i] = static_cast<uint8_t>(i * 2654435761U >> 13);

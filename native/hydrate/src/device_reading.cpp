@@ -120,7 +120,8 @@ void DeviceReading::check_padding(const uint8_t *memory, Range range) const {
   uint64_t next = first_extent_after(range.start);
   while (at < range.end) {
     const bool is_last = next == request_.extent_count;
-    const uint64_t gap_end = is_last ? range.end : std::min(request_.extents[next].offset, range.end);
+    const uint64_t start = is_last ? range.end : request_.extents[next].offset;
+    const uint64_t gap_end = std::min(start, range.end);
     if (at < gap_end && !is_zero(memory + (at - range.start), gap_end - at)) {
       throw damaged_padding(request_, next - 1);
     }

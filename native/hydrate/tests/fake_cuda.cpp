@@ -1,9 +1,9 @@
-// A libcuda.so.1 without a device, for tests: device memory is host memory, streams are threads, and
-// the one kernel that it knows is played by the reference.
+// A libcuda.so.1 without a device, for tests: device memory is host memory, streams are threads,
+// and the one kernel that it knows is played by the reference.
 //
 // Copies happen late and out of step with each other, and the source is read when the copy happens:
 // a buffer that is reused too early gives wrong bytes. FAKE_CUDA_DELAY_US: pause before each copy.
-// FAKE_CUDA_FAIL: name of a function that fails. FAKE_CUDA_WRONG_DIGESTS: the kernel errs. FAKE_CUDA_LOG: file that gets what was left over.
+// FAKE_CUDA_FAIL: name of a function that fails. FAKE_CUDA_WRONG_DIGESTS: the kernel errs.
 #include <sys/mman.h>
 
 #include <atomic>
