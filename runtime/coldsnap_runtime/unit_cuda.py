@@ -17,6 +17,7 @@ from coldsnap_runtime.cuda_checkpoint import (
     with_cuda,
 )
 from coldsnap_runtime.cuda_errors import CudaProcess
+from coldsnap_runtime.driver_memory import added, anonymous_ranges
 from coldsnap_runtime.gpus import Gpus, read_gpus
 from coldsnap_runtime.host_pids import host_pids
 from coldsnap_runtime.preload_place import remembered_gpus
@@ -57,10 +58,16 @@ def suspended(
             yield None
             return
         before = read_gpus()
+        host_before = {process: anonymous_ranges(process.pid) for process in found}
         with timing.span("cuda-suspend"):
             begin = boottime()
             suspend(squad, found, _used(before)).note(timing, begin)
         record = _record(found, before, read_gpus(), control, driver)
+        record["host_ranges"] = {
+            str(process.inside): added(ranges, anonymous_ranges(process.pid))
+            for process, ranges in host_before.items()
+            if ranges
+        }
         try:
             yield record
         except BaseException as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from coldsnap_runtime.process_image.memory_areas import (
     PLUGIN,
     SYSV_SHARED,
     Area,
+    Range,
 )
-from coldsnap_runtime.process_image.page_map import read_page_map
+from coldsnap_runtime.process_image.page_map import read_page_map, within
 from coldsnap_runtime.process_image.process_image import Process, ProcessImage, read_process_image
 
 _MOST_ROWS: Final = 4096
@@ -27,28 +28,48 @@ _STACK_AREA: Final = 64 << 20
 """An area with a thread's stack in it that is larger is memory that was merged with it."""
 
 
-def sizes(images: Path) -> list[dict[str, Any]]:
+DeviceRanges = Mapping[int, Sequence[Sequence[int]]]
+"""Process -> (start, end) of memory in which the driver keeps device state."""
+
+
+def sizes(images: Path, device_state: DeviceRanges | None = None) -> list[dict[str, Any]]:
     """Rows ``{pid, process, kind, name, start, bytes}``, the largest first, at most 4096.
 
     Kinds: ``heap``, ``anonymous``, ``stack``, ``file-private`` (changed pages of mapped files),
-    ``shared`` (counted for the first process that maps it), ``device``, ``other``.
+    ``shared`` (counted for the first process that maps it), ``device`` (mapped from one),
+    ``device-state`` (what the driver took from a device, as `device_state` says), ``other``.
 
     Raises:
         ColdSnapError: ``image.damaged``, ``image.unsupported``.
     """
     image = read_process_image(images)
-    rows = [row for process in image.processes for row in _private(process, _names(images))]
+    names = _names(images)
+    rows = [
+        row
+        for process in image.processes
+        for row in _private(process, names, (device_state or {}).get(process.pid, ()))
+    ]
     rows += _shared(image)
     rows.sort(key=lambda row: (-row["bytes"], row["pid"], row["start"]))
     return rows[:_MOST_ROWS]
 
 
-def _private(process: Process, names: dict[int, str]) -> Iterator[dict[str, Any]]:
+def _private(
+    process: Process, names: Mapping[int, str], device_state: Sequence[Sequence[int]]
+) -> Iterator[dict[str, Any]]:
     for area, runs in zip(process.areas, process.runs, strict=True):
-        if runs:
-            kind = _kind(process, area)
-            name = names.get(area.file_id, "") if kind == "file-private" else ""
-            yield _row(process, kind, name, area.start, sum(run.bytes for run in runs))
+        kind = _kind(process, area)
+        name = names.get(area.file_id, "") if kind == "file-private" else ""
+        size = sum(run.bytes for run in runs)
+        inside = [
+            Range(start, end) for start, end in device_state if area.overlaps(Range(start, end))
+        ]
+        of_device = sum(run.bytes for span in inside for run in within(runs, span))
+        if of_device:
+            start = max(area.start, inside[0].start)
+            yield _row(process, "device-state", "", start, of_device)
+        if size > of_device:
+            yield _row(process, kind, name, area.start, size - of_device)
 
 
 def _shared(image: ProcessImage) -> Iterator[dict[str, Any]]:
@@ -90,6 +111,6 @@ def _row(process: Process, kind: str, name: str, start: int, size: int) -> dict[
     }
 
 
-def _names(images: Path) -> dict[int, str]:
+def _names(images: Path) -> Mapping[int, str]:
     files = read_messages(images, "files.img", "FILES", image_messages().file)
     return {entry.id: text_of(entry.reg.name)[:4096] for entry in files if entry.HasField("reg")}

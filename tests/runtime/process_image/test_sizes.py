@@ -49,3 +49,16 @@ def test_no_more_rows_than_are_shown(place: Path) -> None:
     rows = sizes(build(place / "images", [Proc(1, vmas)]))
     assert len(rows) == 4096
     assert rows[0]["bytes"] == 300 * PAGE
+
+
+def test_device_state_is_told_apart(place: Path) -> None:
+    """The driver's copy of device memory, which may be merged with memory that was there."""
+    vmas = [Vma(BASE, 700, ((0, 600),)), Vma(BASE + 8 * MIB, 100, ((50, 20),))]
+    images = build(place / "images", [Proc(1000, vmas)])
+    ranges = {1000: [[BASE + 100 * PAGE, BASE + 650 * PAGE], [BASE + 8 * MIB, BASE + 9 * MIB]]}
+    found = [(row["kind"], row["start"], row["bytes"] // PAGE) for row in sizes(images, ranges)]
+    assert found == [
+        ("device-state", BASE + 100 * PAGE, 500),
+        ("anonymous", BASE, 100),
+        ("device-state", BASE + 8 * MIB, 20),
+    ]
