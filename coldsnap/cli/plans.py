@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.cli.settings import Origin
 from coldsnap.cli.wiring import runtime_of
 
 if TYPE_CHECKING:
@@ -47,10 +48,38 @@ def load(session: Session, name: str) -> Loaded:
     registry = Registry.installed()
     path = Path(name)
     if is_saved_plan(path):
-        return _saved(session, load_plan_file(path), registry)
-    document = read_document(path)
-    given = Given(flags=session.flags.variables, files=session.flags.variable_files)
-    return Loaded(load_document(document, registry, given), document.text, registry)
+        loaded = _saved(session, load_plan_file(path), registry)
+    else:
+        document = read_document(path)
+        given = Given(flags=session.flags.variables, files=session.flags.variable_files)
+        loaded = Loaded(load_document(document, registry, given), document.text, registry)
+    _compare_store(session, loaded.plan)
+    return loaded
+
+
+def _compare_store(session: Session, plan: Plan) -> None:
+    """A plan says itself where its captures live, so that a review sees it.
+
+    Raises:
+        ColdSnapError: ``plan.store-differs`` where a flag says otherwise; what is set elsewhere
+            for other commands is only told of.
+    """
+    found = session.settings.values["store"]
+    wanted = found.value if ":" in found.value else f"oci-layout:{found.value}"
+    if found.origin is Origin.DEFAULT or wanted == plan.store:
+        return
+    if found.origin is not Origin.FLAG:
+        session.story(
+            f"{found.place} names {found.value}; this plan uses its own store, {plan.store}"
+        )
+        return
+    raise ColdSnapError(
+        "plan.store-differs",
+        f"--store {found.value} is not the store of this plan, {plan.store}",
+        plan.path,
+        cause="a plan names its store, so that what is reviewed is what is applied",
+        remedy=f"write store: {wanted} at the top of the plan; a variable may stand there",
+    )
 
 
 def _saved(session: Session, saved: SavedPlan, registry: Registry) -> Loaded:

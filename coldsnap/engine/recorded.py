@@ -116,10 +116,18 @@ def refuse_closed(history: History, what: str) -> None:
             f"run {history.run} was rolled back and cannot be {what}",
             remedy=f"apply the plan again: coldsnap plan apply {history.header['plan']['path']}",
         )
+    if what == "rolled back":
+        remedy = (
+            "restore an artifact from before (coldsnap artifact list), or stop the unit: "
+            "coldsnap plan apply plans/evict.yaml"
+        )
+    else:
+        remedy = f"apply the plan again: coldsnap plan apply {history.header['plan']['path']}"
     raise ColdSnapError(
         "run.finished",
         f"run {history.run} is finished and cannot be {what}",
-        remedy="what it made is the present state; change it with a plan",
+        cause="a run is open only while something of it is left to do; what it replaced is gone",
+        remedy=remedy,
     )
 
 

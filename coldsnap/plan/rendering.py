@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from coldsnap.artifact.errors import ColdSnapError, Source
 from coldsnap.plan.expressions import parse_condition
 from coldsnap.plan.frames import OutputsOf, Scope, UnknownOutput, fill, is_static
+from coldsnap.plan.given_places import given_place
 from coldsnap.plan.model import Driver, Frame, Plan, StepNode
 from coldsnap.plan.problems import Problems, shown
 from coldsnap.plan.registry import Registry
@@ -167,7 +168,7 @@ class Renderer:
             raise _located(error, node.sources, ("with", *error.path), label) from error
         except ValidationError as error:
             see = f"See: coldsnap step show {node.type}"
-            raise _invalid(error, node.sources, ("with",), label, see) from error
+            raise _invalid(error, node.sources, ("with",), label, see, node) from error
         return spec
 
     def _condition(self, text: str, frame: Frame, names: Scope, node: StepNode) -> bool:
@@ -206,16 +207,21 @@ def _invalid(
     base: tuple[str | int, ...],
     label: str,
     remedy: str = "",
+    node: StepNode | None = None,
 ) -> ColdSnapError:
+    """With `node`, errors are shown where the plan gave the value to a template, if it did."""
     problems = Problems()
     for found in error.errors(include_url=False, include_context=False):
         path = (*base, *found["loc"])
         code, message = typed_message(found)
+        written = _nearest(sources, path)
+        place = given_place(node.raw_with, path[len(base) :], node.frame) if node else None
         problems.add(
             code,
             f"{shown(dotted(path))} in {label}: {message}" if path else f"{label}: {message}",
-            _nearest(sources, path),
+            place or written,
             remedy="convert it: {{ ... | string }}" if found["type"] == "string_type" else remedy,
+            details=(f"used by {written.file}:{written.line}",) if place and written else (),
         )
     try:
         problems.raise_if_any()

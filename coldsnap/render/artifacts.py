@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from coldsnap.render.artifact_memory import areas_of, memory_text
@@ -161,54 +160,3 @@ def _memory(process: Mapping[str, Any]) -> dict[str, int]:
         for name, value in source.items()
         if isinstance(value, int) and (nested is source or str(name).endswith("_bytes"))
     }
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One thing in which two artifacts differ; a side is empty where it has none."""
-
-    what: str
-    first: str
-    second: str
-
-
-def differences(first: Artifact, second: Artifact) -> list[Difference]:
-    """In what two artifacts differ: identity, then files by path."""
-    one, two = first.descriptor.to_json(), second.descriptor.to_json()
-    found = [
-        Difference(name, _short(one.get(name)), _short(two.get(name)))
-        for name in ("request_sha256", "snapshot_driver", "launch", "compatibility", "requires")
-        if one.get(name) != two.get(name)
-    ]
-    left = {layer.path: layer for layer in first.manifest.files()}
-    right = {layer.path: layer for layer in second.manifest.files()}
-    for path in sorted(left.keys() | right.keys()):
-        a, b = left.get(path), right.get(path)
-        if a is None or b is None or a.digest != b.digest:
-            found.append(Difference(path, *(_file(side) for side in (a, b))))
-    return found
-
-
-def _file(layer: Any) -> str:
-    return f"{short_digest(layer.digest)} {size(layer.size)}" if layer is not None else ""
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004
-
-
-def diff_text(first: Artifact, second: Artifact, palette: Palette = PLAIN) -> str:
-    """``~`` differs, ``-`` only in the first, ``+`` only in the second; and what is shared."""
-    found = differences(first, second)
-    lines = []
-    for item in found:
-        symbol, style = ("~", "change") if item.first and item.second else ("+", "create")
-        if item.first and not item.second:
-            symbol, style = "-", "stop"
-        arrow = " -> ".join(side for side in (item.first, item.second) if side)
-        lines.append(f"{palette.paint(symbol, style)} {clean(item.what)}  {clean(arrow)}")
-    shared = {layer.digest: layer.size for layer in first.manifest.files()}
-    common = sum(l.size for l in second.manifest.files() if l.digest in shared)  # noqa: E741
-    last = f"{plural(len(found), 'difference')}, {size(common)} of bytes in common."
-    return "\n".join([*lines, "", last] if lines else [f"No differences. {last}"])

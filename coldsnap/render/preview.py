@@ -207,9 +207,10 @@ def _instance_lines(
         if show_all:
             yield _Line(False, step, "", "dim", f"skipped: {clean(instance.skipped)}", "")
         return
-    if not change.is_pending and not show_all:
-        return
     rows = _rows(change)
+    if not change.is_pending and not show_all:
+        # Nothing is done, and yet there is something to be said: a model that has changed, say.
+        rows = tuple(row for row in rows if row.action is not Action.NONE)
     about = f"about {duration(change.pause_seconds)}" if change.pause_seconds else ""
     pause = change.pauses_serving and change.is_pending
     for number, row in enumerate(rows):

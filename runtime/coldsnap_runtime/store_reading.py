@@ -15,9 +15,10 @@ from coldsnap.artifact.oci import layout, read
 from coldsnap.artifact.rules import Count, Digest, Id, Line, Text
 from coldsnap.artifact.validation import Policy
 from coldsnap_runtime.lease import RunId
+from coldsnap_runtime.model_files import model_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from coldsnap_runtime.context import Context
 
@@ -59,10 +60,11 @@ class HasRequest(StoreRequest):
 
 
 def resolve(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """``{manifest, descriptor, tags, bytes}``, all null or empty where there is none."""
+    """``{manifest, descriptor, tags, bytes, model_changed}``, all null or empty for none."""
     del context
     request = decode(ResolveRequest, value, what="store.resolve", code="request.invalid")
     nothing: dict[str, Any] = {"manifest": None, "descriptor": None, "tags": [], "bytes": 0}
+    nothing["model_changed"] = ""
     store = opened(request)
     if store is None:
         return nothing
@@ -76,7 +78,14 @@ def resolve(value: dict[str, Any], context: Context) -> dict[str, Any]:
         "descriptor": found.descriptor.to_json(),
         "tags": list(found.tags),
         "bytes": found.bytes,
+        "model_changed": _model_changed(found.descriptor.extensions.notes),
     }
+
+
+def _model_changed(notes: Mapping[str, Any]) -> str:
+    """How the model's folder on this host differs from the captured one; empty if it does not."""
+    fault = model_fault(notes.get("model-files"), ())
+    return "" if fault is None else fault.message
 
 
 def list_artifacts(value: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coldsnap.artifact.canonical import digest
-from coldsnap.sdk import FactRequest, Seen, StepContext
+from coldsnap.sdk import Action, FactRequest, Row, Seen, StepContext
 from coldsnap_core.target import ask, question, store_path
 
 
@@ -22,9 +22,12 @@ def capture_question(ctx: StepContext) -> FactRequest:
 
 
 def observe_capture(ctx: StepContext) -> dict[str, Any]:
-    """``{"captured": digest of the manifest or ""}``."""
+    """``{"captured": digest of the manifest or ""}``, with ``model_changed`` where it has."""
     answer = ask(ctx, "store.resolve", _request(ctx))
-    return {"captured": str(answer.get("manifest") or "")}
+    seen = {"captured": str(answer.get("manifest") or "")}
+    if changed := answer.get("model_changed"):
+        seen["model_changed"] = str(changed)
+    return seen
 
 
 def _request(ctx: StepContext) -> dict[str, Any]:
@@ -33,6 +36,15 @@ def _request(ctx: StepContext) -> dict[str, Any]:
 
 def captured(seen: Seen) -> str:
     return str(seen.get("captured") or "")
+
+
+def model_row(seen: Seen) -> tuple[Row, ...]:
+    """What a preview says where the model is not what it was when it was captured."""
+    changed = seen.get("model_changed")
+    if not changed:
+        return ()
+    help_ = "give it another id or path, or delete the artifact, to capture it anew"
+    return (Row(Action.CHANGE, "model", f"{changed}; {help_}"),)
 
 
 def short(digest_text: str) -> str:

@@ -122,3 +122,27 @@ def test_where_the_memory_is_and_where_no_model_byte_is(cli, tmp_path) -> None:
     found = cli("artifact", "inspect", "demo", "--search-payload", "--json").json
     assert found["found"] is False
     assert found["constant_extents"] == ["layer.0", "layer.1"]
+
+
+def test_diff_names_the_fields_and_the_model_files(cli, tmp_path) -> None:
+    root = tmp_path / "store"
+    for tag, argument, written in (("old", "--a", 1), ("new", "--b", 2)):
+        files = {"files": {"model.safetensors": [100, written]}}
+        extensions = {
+            "sizes": {"process": 1 << 20 if tag == "old" else 3 << 20},
+            "notes": {"model-files": files},
+            "mapped_files": [{"path": "/lib/x.so", "bytes": written}],
+        }
+        draft = captures.make_draft({"objects": [], "payloads": []})
+        launch = draft["launch"]
+        launch["units"][0]["command"][1] = argument
+        changes = {"extensions": extensions, "launch": launch}
+        captures.publish_one(tmp_path / tag, root, tags=[tag], changes=changes)
+    cli.env["COLDSNAP_STORE"] = f"oci-layout:{root}"
+    lines = cli("artifact", "diff", "old", "new").out.splitlines()
+    assert "~ launch.units[0].command[1]  --a -> --b" in lines
+    assert "~ size of process  1 MiB -> 3 MiB" in lines
+    assert "~ mapped /lib/x.so  1 B -> 2 B" in lines
+    assert any(line.startswith("~ model file model.safetensors  100 B, written") for line in lines)
+    same = cli("artifact", "diff", "old", "old").out
+    assert same.startswith("No differences.")

@@ -243,6 +243,19 @@ def test_finished_runs_are_not_resumed_or_rolled_back(cli, inventory) -> None:
     assert "error[run.unknown]" in cli("plan", "resume", "01ZZZ", code=1).err
 
 
+def test_a_store_that_is_not_the_plans_is_refused_or_told(cli, inventory) -> None:
+    """A plan says itself where its captures live; a flag cannot change what was reviewed."""
+    done = cli("--store", "oci-layout:/srv/other", "plan", "validate", "plan.yaml", code=1)
+    assert "error[plan.store-differs]" in done.err
+    assert "write store: oci-layout:/srv/other" in done.err
+    told = cli("plan", "validate", "plan.yaml", env={"COLDSNAP_STORE": "/srv/other"})
+    assert "COLDSNAP_STORE names /srv/other; this plan uses its own store" in told.err
+    plan = (cli.project / "plan.yaml").read_text()
+    (cli.project / "plan.yaml").write_text(plan + "store: oci-layout:/srv/other\n")
+    same = cli("plan", "validate", "plan.yaml", env={"COLDSNAP_STORE": "/srv/other"})
+    assert "COLDSNAP_STORE" not in same.err
+
+
 def test_a_tampered_journal_is_reported(cli, inventory) -> None:
     cli("plan", "apply", "plan.yaml", "--yes")
     (journal,) = (cli.project / ".coldsnap" / "runs").glob("01*/journal.jsonl")

@@ -160,7 +160,7 @@ def diff(
     """Show in what two captures differ."""
     from coldsnap.artifact.oci.read import find
     from coldsnap.cli.stores import store_of
-    from coldsnap.render.artifacts import diff_text, differences
+    from coldsnap.render.artifact_diff import diff_text, differences
 
     store = store_of(session)
     one, two = find(store, first), find(store, second)

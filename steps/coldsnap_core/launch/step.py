@@ -18,6 +18,7 @@ from coldsnap.sdk import (
 from coldsnap_core.captures import (
     capture_question,
     captured,
+    model_row,
     observe_capture,
     request_sha256,
     short,
@@ -64,9 +65,10 @@ class Launch(Step[LaunchSpec]):
     def diff(self, spec: LaunchSpec, seen: Seen, ctx: StepContext) -> Change:
         running = _running(seen, ctx)
         if running is not None:
-            return unchanged(f"generation {running.number} serves")
+            return unchanged(f"generation {running.number} serves", *model_row(seen))
         if captured(seen):
-            return unchanged(f"captured already as {short(captured(seen))}")
+            said = f"captured already as {short(captured(seen))}"
+            return unchanged(said, *model_row(seen))
         admit_place(seen, ctx)
         others = live(seen)
         if others and not spec.replace:

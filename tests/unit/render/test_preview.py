@@ -131,3 +131,12 @@ def test_hostile_text_cannot_move_the_cursor() -> None:
 def test_colour_only_when_asked() -> None:
     assert "\x1b[" in preview_text(CASES["restore"][0], Palette(True))
     assert "\x1b[" not in preview_text(CASES["restore"][0])
+
+
+def test_what_is_to_be_known_is_shown_though_nothing_is_done() -> None:
+    row = Row(Action.CHANGE, "model", "weights was written since")
+    change = unchanged("captured already", Row(Action.NONE, "capsule", "sha256:9be1.."), row)
+    text = preview_text(preview(instance("launch", "gpu-1", change)))
+    assert "launch   ~ model   weights was written since" in text
+    assert "capsule" not in text
+    assert text.splitlines()[-1].startswith("No changes.")
