@@ -1,6 +1,7 @@
 // The ring as blocks on their way to a device: runs of a file, filled by many threads in pieces,
 // copied as a whole. A copy costs the device some 3 microseconds beside its bytes, so few large
-// ones keep the link full; that threads share a block keeps the ring small enough for the processor's cache.
+// ones keep the link full; that threads share a block keeps the ring small enough for the
+// processor's cache.
 #pragma once
 
 #include <memory>

@@ -38,7 +38,7 @@ unsigned usable_cores() {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
-Pool::Pool(unsigned threads) : turns(static_cast<ptrdiff_t>(usable_cores())) {
+Pool::Pool(unsigned threads) : turns(usable_cores()) {
   const SignalsBlocked blocked;
   try {
     for (unsigned i = 0; i < threads; i++) threads_.emplace_back([this, i] { serve(i); });

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
-#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -12,6 +11,29 @@ namespace coldsnap::hydrate {
 
 // Processors that this process may use.
 unsigned usable_cores();
+
+// A semaphore. That of libstdc++ before 13 can sleep for ever (GCC bug 104928).
+class Turns {
+ public:
+  explicit Turns(unsigned count) : left_(count) {}
+  void acquire() {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [this] { return left_ > 0; });
+    left_--;
+  }
+  void release() {
+    {
+      const std::lock_guard lock(mutex_);
+      left_++;
+    }
+    freed_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  unsigned left_;
+};
 
 class Pool {
  public:
@@ -28,7 +50,7 @@ class Pool {
 
   // There are more threads than cores, so that enough reads are under way; what costs processor
   // time is done by as many at once as there are cores.
-  std::counting_semaphore<> turns;
+  Turns turns;
 
  private:
   void serve(unsigned thread);
