@@ -28,6 +28,7 @@ _TREES = 3.2
 @dataclass(frozen=True)
 class Options:
     size: int
+    processes: int
     kinds: tuple[str, ...]
     rounds: int
     loop: int
@@ -142,7 +143,8 @@ def _subject(
         return
     tell(f"making a tree of {options.size / 2**30:.1f} GiB, and capturing it")
     script = Path(context.pack) / "coldsnap_runtime" / "process_bench" / "tree.py"
-    yield subjects.synthetic(context, installation, options.size, script)
+    share = subjects.CHILD_SHARE if options.processes > 1 else 0.0
+    yield subjects.synthetic(context, installation, options.size, script, share)
 
 
 def _quiet(event: dict[str, Any]) -> None:

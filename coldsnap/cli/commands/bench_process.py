@@ -24,6 +24,9 @@ _KINDS = "plain,thp,ext,mmap"
 def process_restore(
     session: Session,
     size: Annotated[str, typer.Option(metavar="SIZE", help="Of the synthetic tree.")] = "4.6GiB",
+    processes: Annotated[
+        int, typer.Option(min=1, max=2, metavar="N", help="Of the tree; the second has a fifth.")
+    ] = 2,
     artifact: Annotated[
         str, typer.Option(metavar="REF", help="Restore this artifact instead of a tree.")
     ] = "",
@@ -71,8 +74,8 @@ def process_restore(
         found = store_of(session)
         store, manifest = found.root, find(found, artifact).digest
     options = Options(
-        size=fitting_size(bytes_wanted), kinds=chosen, rounds=rounds, loop=loop,
-        replicas=replicas, folder=folder, store=store, manifest=manifest, ask=ask,
+        size=fitting_size(bytes_wanted), processes=processes, kinds=chosen, rounds=rounds,
+        loop=loop, replicas=replicas, folder=folder, store=store, manifest=manifest, ask=ask,
     )  # fmt: skip
     measured: dict[str, Any] = run(options, session.story)
     session.answer(lambda: process_text(measured, session.palette), measured)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 UNIT = "bench"
 PORT = 8000
+CHILD_SHARE = 0.2
 _READY_SECONDS = 600.0
 _ANSWER_SECONDS = 600.0
 _HIDDEN = ("/tmp/", "/run/coldsnap/", "/dev/shm/")  # noqa: S108  (a unit has its own)
@@ -52,8 +53,17 @@ class Subject:
     capture_spans: list[dict[str, Any]]
 
 
-def synthetic(context: Context, installation: Installation, size: int, script: Path) -> Subject:
-    """Start the tree below the product's supervisor, capture it, end it."""
+def synthetic(
+    context: Context,
+    installation: Installation,
+    size: int,
+    script: Path,
+    child_share: float = CHILD_SHARE,
+) -> Subject:
+    """Start the tree below the product's supervisor, capture it, end it.
+
+    `child_share` of its memory is in a second process; 0: there is none.
+    """
     guarded = installation.guard.is_file()
     value = {
         "unit": UNIT,
@@ -61,7 +71,7 @@ def synthetic(context: Context, installation: Installation, size: int, script: P
         "engine": "bench",
         "launch_sha256": _DIGEST,
         "launch": {
-            "argv": [_python(), "-S", os.fspath(script), str(PORT), str(size)],
+            "argv": [_python(), "-S", os.fspath(script), str(PORT), str(size), str(child_share)],
             "env": {"MALLOC_ARENA_MAX": "16"},
             "ports": [{"name": "http", "inner": PORT, "port": PORT}],
             "memory_guard": guarded,

@@ -1,6 +1,7 @@
 """The synthetic engine: two processes full of what engines hold, a server, a working set.
 
-Run by path with a bare Python: ``tree.py PORT BYTES``. ``GET /ping`` touches a 64th of the
+Run by path with a bare Python: ``tree.py PORT BYTES [CHILD]``, CHILD being
+the share of the child process; 0: there is none. ``GET /ping`` touches a 64th of the
 memory as a first request does, ``GET /sum`` is the digest of all of it.
 """
 
@@ -17,7 +18,6 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-CHILD_SHARE = 0.2
 _BLOCK = os.urandom(16 << 20)
 _BIG = 128 << 20
 _THREADS = 8
@@ -101,8 +101,13 @@ def _child(size: int) -> None:
 class _Both:
     """This process and its child, which is asked through pipes."""
 
-    def __init__(self, size: int) -> None:
-        mine = int(size * (1 - CHILD_SHARE))
+    def __init__(self, size: int, child_share: float) -> None:
+        mine = int(size * (1 - child_share))
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+        if not child_share:
+            self._memory = Memory(mine, 1)
+            return
         self._child = subprocess.Popen(
             [sys.executable, "-S", __file__, "child", str(size - mine)],
             stdin=subprocess.PIPE,
@@ -110,24 +115,25 @@ class _Both:
             text=True,
         )
         self._memory = Memory(mine, 1)
-        self._lock = threading.Lock()
         self._said()
 
     def _said(self) -> str:
+        assert self._child is not None  # noqa: S101
         assert self._child.stdout is not None  # noqa: S101
         return self._child.stdout.readline().strip()
 
     def ask(self, word: str) -> list[str]:
         with self._lock:
-            assert self._child.stdin is not None  # noqa: S101
-            self._child.stdin.write(f"{word}\n")
-            self._child.stdin.flush()
+            if self._child is not None:
+                assert self._child.stdin is not None  # noqa: S101
+                self._child.stdin.write(f"{word}\n")
+                self._child.stdin.flush()
             own = self._memory.ping() if word == "ping" else self._memory.digest()
-            return [str(own), self._said()]
+            return [str(own), self._said()] if self._child is not None else [str(own)]
 
 
-def serve(port: int, size: int) -> None:
-    both = _Both(size)
+def serve(port: int, size: int, child_share: float) -> None:
+    both = _Both(size, child_share)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -149,4 +155,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "child":
         _child(int(sys.argv[2]))
     else:
-        serve(int(sys.argv[1]), int(sys.argv[2]))
+        serve(int(sys.argv[1]), int(sys.argv[2]), float("".join(sys.argv[3:4]) or 0.2))
