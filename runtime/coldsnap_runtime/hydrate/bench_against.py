@@ -83,6 +83,7 @@ def main() -> int:
     parser.add_argument("--size", type=parse_size, default=1 << 30)
     parser.add_argument("--against", default=",".join(PEERS))
     parser.add_argument("--peer-python")
+    parser.add_argument("--cuda-library")
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--deadline", type=float, default=120.0)
@@ -94,6 +95,7 @@ def main() -> int:
         size=given.size, against=tuple(given.against.split(",")), folder=given.dir,
         device=given.device, rounds=max(1, given.rounds), cold=not given.no_cold, keep=given.keep,
         peer_python=given.peer_python, deadline=given.deadline, budget=given.budget,
+        cuda_library=given.cuda_library,
     )  # fmt: skip
     try:
         library = load_library()

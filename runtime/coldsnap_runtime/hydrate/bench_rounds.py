@@ -124,13 +124,13 @@ class Against:
         if time.monotonic() > self._until:
             return
         for name, measure in self._ceilings():
-            self._file.warm()
+            self._warm()
             rate = measure()
             if number:
                 self._row(name, is_ceiling=True).warm.append(rate)
         for name, load in self._turned(number):
             if time.monotonic() < self._until:
-                self._file.warm()
+                self._warm()
             self._take(name, load, number, self._row(name).warm if number else [])
 
     def cold_round(self, number: int) -> None:
@@ -190,6 +190,10 @@ class Against:
 
     def _row(self, name: str, *, is_ceiling: bool = False) -> Row:
         return self._rows.setdefault(name, Row(name, is_ceiling))
+
+    def _warm(self) -> None:
+        if cached_share(self._file.path) < 1:
+            self._file.warm()
 
     def _drop(self) -> None:
         self._file.drop()

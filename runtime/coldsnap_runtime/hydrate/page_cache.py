@@ -7,6 +7,8 @@ import mmap
 import os
 from pathlib import Path
 
+_LOWEST_BIT = bytes(byte & 1 for byte in range(256))
+
 
 def cached_share(path: Path) -> float:
     """Part of the file's pages in the page cache, 0 to 1; what nobody may know counts as 1.
@@ -34,6 +36,7 @@ def cached_share(path: Path) -> float:
         found = ctypes.create_string_buffer(pages)
         if calls.mincore(address, size, found):
             raise OSError(ctypes.get_errno(), "mincore", str(path))
-        return sum(byte & 1 for byte in found.raw) / pages
+        # The lowest bit of each byte; the others are for later kernels.
+        return found.raw.translate(_LOWEST_BIT).count(1, 0, pages) / pages
     finally:
         calls.munmap(address, size)

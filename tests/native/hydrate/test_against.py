@@ -146,6 +146,27 @@ def test_real_loaders_load_the_same_bytes(built, tmp_path) -> None:
     assert table["safetensors"]["warm"]["rounds"] == 2
 
 
+def test_a_device_has_the_pinned_copy_as_its_ceiling(built, tmp_path, fake_cuda) -> None:
+    """Ours by a driver that is a fake; the others find no GPU."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "coldsnap_runtime.hydrate.bench_against", "--size", "32MiB",
+            "--dir", str(tmp_path), "--rounds", "1", "--device", "cuda",
+            "--cuda-library", str(fake_cuda),
+        ],
+        env=os.environ | {"COLDSNAP_HYDRATE_LIBRARY": str(built / "libcoldsnap_hydrate.so")},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    table = rows(json.loads(done.stdout))
+    assert table["pinned copy"]["warm"]["rate"] > 0
+    assert table["coldsnap, verified"]["warm"]["rate"] > 0
+    assert table["coldsnap, verified"]["cold"]["rate"] > 0
+    assert "coldsnap, verified, new memory" not in table
+    assert {"fastsafetensors, cuFile", "instanttensor, mmap", "runai"} <= set(table)
+    assert table["runai"]["reason"]
+
+
 def test_peers_that_nobody_knows_are_refused(built, tmp_path) -> None:
     error = bench(built, tmp_path, "--against", "tensorizer", code=1)
     assert "error[bench.unknown-peer]: there is no peer 'tensorizer'" in error
