@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.context import Context
+from coldsnap_runtime.kept_pages import Kept, compare_kept
 from coldsnap_runtime.restore_attempt import Attempt, Subject
 from coldsnap_runtime.rung_pages import RungPages
 from coldsnap_runtime.timing import Timing
@@ -57,6 +58,7 @@ class Canary:
         self._installation = installation
         self._timing = timing
         self._folder = partial.with_name(partial.name.removesuffix(".partial") + CANARY)
+        self.kept = Kept()
         self.answer_fault: ColdSnapError | None = None
         """Why the pages are right and the answer is not, or did not come."""
 
@@ -71,6 +73,8 @@ class Canary:
 
         def at_rest(init: ProcessRef) -> None:
             pages.at_rest(init)
+            with self._timing.span("compare-kept"):
+                self.kept = compare_kept(self._partial, rung, init)
             if ask is None:
                 raise _ProvenError
 

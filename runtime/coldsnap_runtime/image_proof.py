@@ -102,7 +102,9 @@ class _Proof:
         """What the dumped memory is, by process and kind; empty if that cannot be told."""
         try:
             module = importlib.import_module("coldsnap_runtime.process_image")
-            return list(module.sizes(self._partial / "images"))
+            ranges = (self._capture.cuda or {}).get("host_ranges") or {}
+            device_state = {int(pid): spans for pid, spans in ranges.items()}
+            return list(module.sizes(self._partial / "images", device_state))
         except Exception as error:  # noqa: BLE001  (a table for people is no reason to fail)
             self._context.log(f"memory by kind is not known: {_words(error)}")
             return []
@@ -135,7 +137,8 @@ class _Proof:
             return _unproven(_words(error)) | _differences(error)
         if not pages.compared:
             return _unproven("CRIU did not say when the processes were back")
-        return _proven(pages, why_unasked, canary.answer_fault)
+        kept = {"kept_pages": canary.kept.pages, "kept_differing": canary.kept.differing}
+        return {**_proven(pages, why_unasked, canary.answer_fault), **kept}
 
     def _why_short(self, share: float) -> str:
         """Room for a second tree; it shares nothing with the one that serves."""

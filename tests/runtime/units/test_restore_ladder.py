@@ -92,6 +92,8 @@ def test_a_capture_proves_its_rungs_and_a_restore_takes_the_fastest(
     assert verdicts["ext"]["level"] == "pages"
     assert verdicts["ext"]["pages"] > 2 * (40 << 20) // 4096
     assert verdicts["ext"]["differences"] == 0
+    assert 100 < verdicts["ext"]["kept_pages"] < 10_000
+    assert verdicts["ext"]["kept_differing"] < 50
     assert "without memory_guard" in verdicts["mmap"]["reason"]
     assert [path.name for path in image.parent.iterdir()] == ["c1"], "no canary stays"
     assert [r.generation for r in workplace.store.generations("u0")] == [1]
