@@ -47,6 +47,9 @@ class Launch:
     inside: tuple[str, ...] = ()
     """Packages of the runtime pack put on the engine's PYTHONPATH."""
     caches: tuple[str, ...] = ()
+    phases: tuple[tuple[str, str], ...] = ()
+    """(name, regular expression) of lines in the engine's log that end a phase of its start; a
+    group ``seconds`` tells how long it took. For people: nothing depends on them."""
     graphs: str = ""
     """What becomes of CUDA graphs: ``preserve-exec``, ``recreate-from-plan`` or ``disabled``; empty
     for an engine that has none. For the artifact's descriptor."""

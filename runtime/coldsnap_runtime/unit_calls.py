@@ -24,6 +24,7 @@ from coldsnap_runtime.engine_door import door_of, drop_export
 from coldsnap_runtime.generation_notes import HOLD, read_note
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
 from coldsnap_runtime.lease import RunId
+from coldsnap_runtime.log_phases import LogPhases
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_record import UnitStore
 
@@ -136,12 +137,18 @@ def wake(value: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def wait_ready(
-    context: Context, store: UnitStore, record: UnitRecord, ready: HttpCall, timing: Timing
+    context: Context,
+    store: UnitStore,
+    record: UnitRecord,
+    ready: HttpCall,
+    timing: Timing,
+    phases: Sequence[tuple[str, str]] = (),
 ) -> UnitRecord:
-    """Wait until a started engine answers, and note that it serves."""
+    """Wait until a started engine answers, and note that it serves; `phases`: see `LogPhases`."""
     context.phase(f"unit {record.unit}: waiting for the engine")
-    with timing.span("ready"):
-        perform(door_of(store, record), ready, context)
+    door = door_of(store, record)
+    with timing.span("ready"), LogPhases(door.log, phases, timing):
+        perform(door, ready, context)
     return move(store, record, "serving")
 
 

@@ -21,6 +21,7 @@ from coldsnap_runtime.captured_files import arranged
 from coldsnap_runtime.cold_start import cold_start, note_cold_start
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
 from coldsnap_runtime.installation import Installation
+from coldsnap_runtime.log_phases import phases_asked
 from coldsnap_runtime.model_files import record_model
 from coldsnap_runtime.request_fields import calls_of, known_fields
 from coldsnap_runtime.store_verbs import drop_published
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.unit_record import UnitRecord
 
-_LAUNCH = "unit run engine model launch ready launch_sha256 request_sha256 expose criu"
+_LAUNCH = "unit run engine model launch ready phases launch_sha256 request_sha256 expose criu"
 _CHECKPOINT = "unit run capture_id request_sha256 generation resume criu driver prove"
 _GENERATION = "unit run generation grace"
 
@@ -78,7 +79,8 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
             note_start(context, record, "launch", begin)
             if is_template(record):
                 park(record, context, installation_of(value, context), timing)
-            record = wait_ready(context, store, record, ready, timing)
+            phases = phases_asked(value.get("phases"))
+            record = wait_ready(context, store, record, ready, timing, phases)
             note_cold_start(store.paths(record.unit, record.generation), timing)
             if value.get("expose"):
                 expose_now(context, record, installation_of(value, context), timing)

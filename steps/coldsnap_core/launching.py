@@ -72,6 +72,7 @@ def launch_body(ctx: StepContext, *, plain: bool = False) -> dict[str, Any]:
             **({"template": True} if launch.template else {}),
         },
         "ready": asdict(engine.ready(unit)),
+        "phases": [list(phase) for phase in launch.phases],
     }
 
 

@@ -27,6 +27,16 @@ _ENVIRONMENT = {
 }
 
 
+_PHASES = tuple(
+    (name, rf"coldsnap-reference: {said}: (?P<seconds>[\d.]+) s")
+    for name, said in (
+        ("imports", "imports and ports"),
+        ("weights", "weights"),
+        ("tuning", "tuning"),
+    )
+)
+
+
 class ReferenceEngine:
     """Implements `coldsnap.sdk.Engine`."""
 
@@ -44,6 +54,7 @@ class ReferenceEngine:
         served = unit.ports[0]
         host = "127.0.0.1" if unit.network == "private" else served.host
         return Launch(
+            phases=_PHASES,
             argv=(
                 *command,
                 *("--host", host, "--port", str(served.inner)),

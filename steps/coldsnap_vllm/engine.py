@@ -61,6 +61,16 @@ _UNFIT = {
 """Variable -> what its value must not hold, and why."""
 _CUDA_DRIVERS = frozenset({"c580", "n610"})
 _DRAIN_SECONDS = 60
+_PHASES = (
+    ("imports", r"Initializing a V1 LLM engine|Initializing an LLM engine"),
+    ("worker-start", r"Starting to load model"),
+    ("weights", r"Loading weights took (?P<seconds>[\d.]+) s"),
+    ("compile", r"torch\.compile (?:took|takes) (?P<seconds>[\d.]+) s in total"),
+    ("profiling", r"profiling/warmup run took (?P<seconds>[\d.]+) s"),
+    ("graphs", r"Graph capturing finished in (?P<seconds>[\d.]+) sec"),
+    ("engine-init", r"init engine .* took (?P<seconds>[\d.]+) s"),
+)
+"""What vLLM says when it is done with it; the last one holds those from compile on."""
 
 
 class VllmEngine:
@@ -94,6 +104,7 @@ class VllmEngine:
         sleep = ("--enable-sleep-mode",) if on_gpu and "--enable-sleep-mode" not in command else ()
         graphs = graph_policy(unit, command) if driver in _CUDA_DRIVERS else ""
         launch = Launch(
+            phases=_PHASES,
             argv=(
                 *command,
                 *("--host", host, "--port", str(served.inner)),

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from runtime_target import Host, Runtime, call, descriptor
 
+from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.engine_spans import take_spans
+from coldsnap_runtime.log_phases import LogPhases, phases_asked
 from coldsnap_runtime.software import package_versions
 from coldsnap_runtime.timing import Timing
 
@@ -109,6 +111,33 @@ def test_a_capture_carries_how_its_engine_started_cold(host: Host) -> None:
     first, *_ = result["timing"]["spans"]
     assert first["name"] == "runtime-start", "a restore's spans begin where its clock does"
     assert first["start_offset_seconds"] == pytest.approx(result["t0_boottime"], abs=1e-5)
+
+
+def test_a_starts_phases_are_read_from_what_its_engine_logs(tmp_path: Path) -> None:
+    log, timing = tmp_path / "engine.log", Timing("u0")
+    patterns = [("imports", "^ready to load"), ("weights", r"weights took (?P<seconds>[\d.]+) s")]
+    with (
+        timing.span("ready"),
+        LogPhases(log, patterns, timing),
+        log.open("wb", buffering=0) as file,
+    ):
+        file.write(b"nothing\nready to lo")
+        file.write(b"ad\n")
+        time.sleep(0.3)
+        file.write(b"weights took 0.2 s\nweights took 9.0 s\nnever ended weights took 1 s")
+    found = timing.to_json()["spans"]
+    ready, imports, weights, longer = found
+    assert [span["name"] for span in found] == ["ready", "imports", "weights", "weights"]
+    assert {span["parent"] for span in found[1:]} == {ready["id"]}
+    assert imports["start_offset_seconds"] == pytest.approx(ready["start_offset_seconds"], abs=0.02)
+    assert weights["duration_seconds"] == pytest.approx(0.2)
+    assert longer["duration_seconds"] < 1, "nothing began before the engine did"
+
+
+def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ColdSnapError, match="phases"):
+        LogPhases(tmp_path / "log", [("x", "(")], Timing("u0"))
+    assert phases_asked([["a", "b"], ["c"], "d", [1, "e"]]) == [("a", "b")]
 
 
 def resident(path: Path) -> float:
