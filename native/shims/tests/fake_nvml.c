@@ -32,6 +32,11 @@ PUBLIC int nvmlInit_v2(void) {
   return 0;
 }
 
+PUBLIC int nvmlInitWithFlags(unsigned flags) {
+  (void)flags;
+  return nvmlInit_v2();
+}
+
 PUBLIC int nvmlShutdown(void) {
   if (starts == 0) return 1;
   --starts;

@@ -87,7 +87,11 @@ def runai(path: str, device: str) -> tuple[Tensors, Any]:
     from runai_model_streamer import SafetensorsStreamer  # noqa: PLC0415
 
     with SafetensorsStreamer() as streamer:
-        streamer.stream_files([path], device=device)
+        try:
+            streamer.stream_files([path], device=device)
+        except TypeError:  # before it could stream to devices
+            streamer.stream_files([path])
+            return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}, None
         return dict(streamer.get_tensors()), None
 
 

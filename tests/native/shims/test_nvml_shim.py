@@ -223,3 +223,29 @@ print(json.dumps([own.coldsnap_nccl_close(0, 5.0), nccl.fake_nccl_live(), told(b
             FAKE_NCCL=bridge / "libnccl.so.2", COLDSNAP_NCCL_BRIDGE="on", FAKE_NCCL_DIR=tmp_path,
         )  # fmt: skip
         assert found == [0, 0, ["GPU-aaaa-1", 1, "card GPU-aaaa-1"], 1]
+
+
+def test_pynvml_of_nvidia(run, programs, fake_nvml, tmp_path) -> None:
+    """The binding that engines use, as it is."""
+    (tmp_path / "gpus").write_text(HERE)
+    code = f"""
+import json, os
+from pathlib import Path
+import pynvml
+pynvml.nvmlInit()
+card = pynvml.nvmlDeviceGetHandleByIndex(1)
+before = pynvml.nvmlDeviceGetUUID(card), pynvml.nvmlDeviceGetName(card)
+Path(os.environ["FAKE_NVML_GPUS"]).write_text({THERE!r})
+Path(os.environ["COLDSNAP_NVML_MAP"]).write_text("1 GPU-aaaa-1 GPU-bbbb-2\\n")
+after = pynvml.nvmlDeviceGetUUID(card), pynvml.nvmlDeviceGetName(card)
+print(json.dumps([before, after, pynvml.nvmlDeviceGetCount(), pynvml.nvmlDeviceGetIndex(card),
+    pynvml.nvmlSystemGetDriverVersion()]))
+"""
+    found = run(
+        code, programs / "libcoldsnap_nvml.so", LD_LIBRARY_PATH=fake_nvml.parent,
+        FAKE_NVML_GPUS=tmp_path / "gpus", COLDSNAP_NVML_MAP=tmp_path / "map",
+        COLDSNAP_NVML_SHIM="map",
+    )  # fmt: skip
+    assert found == [
+        ["GPU-aaaa-1", "card GPU-aaaa-1"], ["GPU-aaaa-1", "card GPU-bbbb-2"], 1, 1, "580.159"
+    ]  # fmt: skip
