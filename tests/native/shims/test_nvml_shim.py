@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 HERE, THERE = "GPU-aaaa-0\nGPU-aaaa-1\n", "GPU-bbbb-0\nGPU-bbbb-1\nGPU-bbbb-2\n"
@@ -249,3 +252,28 @@ print(json.dumps([before, after, pynvml.nvmlDeviceGetCount(), pynvml.nvmlDeviceG
     assert found == [
         ["GPU-aaaa-1", "card GPU-aaaa-1"], ["GPU-aaaa-1", "card GPU-bbbb-2"], 1, 1, "580.159"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["address,undefined", "thread"])
+def test_under_sanitizers(tmp_path, kind) -> None:
+    """Threads that ask all the time while the GPUs become others."""
+    root = Path(__file__).parents[3] / "native" / "shims"
+    program = tmp_path / "turns"
+    sources = [root / "src" / name for name in ("nvml_calls.c", "devices.c", "map.c")]
+    sources += [root / "tests" / "fake_nvml.c", root / "tests" / "turns.c"]
+    built = subprocess.run(
+        [
+            "cc", "-std=gnu11", "-g", "-O1", f"-fsanitize={kind}", "-fno-sanitize-recover=all",
+            "-D_GNU_SOURCE", "-rdynamic", f"-I{root}/src", *map(str, sources), "-o", str(program),
+            "-pthread", "-ldl",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run(
+        [str(program), str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel's address layout is not what ThreadSanitizer expects")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith("turns ")
