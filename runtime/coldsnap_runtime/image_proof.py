@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.canary import Canary
-from coldsnap_runtime.guard_place import why_no_mmap
+from coldsnap_runtime.guard_place import INSIDE_GUARD, why_no_mmap
 from coldsnap_runtime.page_filler import INDEX
 from coldsnap_runtime.restore_rungs import EXT, MMAP
 
@@ -117,12 +117,23 @@ class _Proof:
             span.note(bytes=made.bytes_moved)
         if not (target / INDEX).is_file():
             raise ColdSnapError("image.unsupported", "no pages can be taken out")
+        if rung == MMAP and (reason := self._why_unguarded()):
+            raise ColdSnapError("image.unsupported", reason)
         return {
             "bytes": made.bytes_moved,
             "bytes_kept": made.bytes_kept,
             "runs": made.runs,
             "areas": made.areas,
         }
+
+    def _why_unguarded(self) -> str:
+        """A preload does nothing in a static program, or where its variable was taken away."""
+        module = importlib.import_module("coldsnap_runtime.process_image")
+        index = (self._partial / MMAP / INDEX).read_bytes()
+        pids = module.read_fill_index(index).processes
+        for pid, name in module.processes_without(self._partial / "images", pids, INSIDE_GUARD):
+            return f"process {pid} ({name}) runs without the memory guard"
+        return ""
 
     def _canary(self, rung: str) -> dict[str, Any]:
         if reason := self._why_short(1.0):

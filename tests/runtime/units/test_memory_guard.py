@@ -12,6 +12,7 @@ import pytest
 from unit_workplace import DIGEST, Workplace, build_native, wait_until
 
 from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.unit_capture import Capture
 from coldsnap_runtime.unit_requests import RestoreRequest
 from coldsnap_runtime.unit_restore import restore_by_ladder
 
@@ -71,3 +72,18 @@ def test_a_restored_program_is_like_its_twin(
     )
     said = workplace.log(done.record).splitlines()
     assert [line for line in said if line != "ready"] == twin
+
+
+def test_a_program_that_lost_the_guard_is_not_mapped(workplace: Workplace, go: Path) -> None:
+    """`env` takes the preload away before the program starts."""
+    argv = ["env", "-u", "LD_PRELOAD", os.path.realpath("/proc/self/exe"), str(PYTHON)]
+    shutil.copy(PYTHON, go.with_name(PYTHON.name))
+    argv[-1] = str(go.with_name(PYTHON.name))
+    first = workplace.launch(go, argv=[*argv, "wait", str(go)], memory_guard=True)
+    wait_until(lambda: "ready" in workplace.log(first), "the program's memory", 60.0)
+    first = workplace.store.update(first, state="serving")
+    capture = Path(workplace.checkpoint(first)["capture_dir"])
+    rungs = Capture.read(capture).process_image["rungs"]  # type: ignore[index]
+    assert rungs["ext"]["proven"] is True
+    assert "runs without the memory guard" in rungs["mmap"]["reason"]
+    assert not (capture / "mmap").exists()
