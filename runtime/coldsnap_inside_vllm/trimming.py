@@ -8,15 +8,24 @@ import gc
 from collections.abc import Collection
 from typing import Any
 
+from coldsnap_runtime.preloads import file_mappings
+
 
 def trim_process() -> dict[str, int]:
     """Collect garbage and give freed heap back; ``{host_bytes, host_bytes_freed}`` (anonymous)."""
+    detach_mappings()
     before = anonymous_bytes()
     gc.collect()
     with contextlib.suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
     after = anonymous_bytes()
     return {"host_bytes": after, "host_bytes_freed": max(0, before - after)}
+
+
+def detach_mappings() -> int:
+    """Copy what is mapped of files that fit COLDSNAP_MMAP_COPY (`preload: [mmap]`); how many."""
+    found = file_mappings()
+    return found.detach() if found is not None else 0
 
 
 def trim_device(

@@ -13,6 +13,7 @@ from typing import Any
 
 from coldsnap_inside_vllm import graph_pool
 from coldsnap_inside_vllm.layout import Region
+from coldsnap_inside_vllm.trimming import detach_mappings
 
 _MADV_DONTNEED = 4
 _PAGE = 4096
@@ -33,6 +34,7 @@ class ColdSnapWorker:
 
         KV reads as zero afterwards. Answers ``{"kv_bytes": dropped}``.
         """
+        detach_mappings()
         libc = ctypes.CDLL(None, use_errno=True)
         libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         dropped = 0

@@ -176,6 +176,26 @@ print(json.dumps([found.detach([os.environ["DATA"]]), found.status()["copies"], 
     assert run(gone, DATA=data) is True
 
 
+def test_as_a_worker_of_vllm_does_it(run, programs, data) -> None:
+    """Files that are deleted after they were mapped, found when the engine is held still."""
+    root = Path(__file__).parents[3]
+    code = f"""
+import json, mmap, os, sys
+sys.path[:0] = [{str(root)!r}, {str(root / "runtime")!r}]
+from coldsnap_inside_vllm.trimming import detach_mappings, trim_process
+with open(os.environ["DATA"], "rb") as file:
+    m = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+os.unlink(os.environ["DATA"])
+trim_process()
+with open("/proc/self/maps") as maps: left = os.environ["DATA"] in maps.read()
+print(json.dumps([left, m[-3:].decode(), detach_mappings()]))
+"""
+    shim = programs / "libcoldsnap_mmap.so"
+    assert run(code, shim, DATA=data, COLDSNAP_MMAP_COPY="deleted") == [False, "end", 0]
+    data.write_bytes(b"end")
+    assert run(code, DATA=data) == [True, "end", 0]
+
+
 def test_the_parts_under_sanitizers(tmp_path) -> None:
     """Damaged maps of GPUs, patterns, and detaching in many turns."""
     root = Path(__file__).parents[3] / "native" / "shims"
