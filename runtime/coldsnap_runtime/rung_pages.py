@@ -72,6 +72,17 @@ class RungPages:
                 self.compared = filler.verify(index, images, pids, max(1.0, end - time.monotonic()))
                 span.note(pages=int(self.compared.get("pages") or 0))
 
+    def told(self) -> str:
+        """One line for people."""
+        words = [f"pages came by {self.rung}"]
+        if count := int(self.filled.get("bytes") or 0) or self.mapped_bytes:
+            words.append(f"{count / 2**30:.2f} GiB")
+        if self.filled:
+            words.append(f"{rate(self.filled):.1f} GiB/s, {self.filled.get('threads')} threads")
+        if self.compared:
+            words.append(f"{int(self.compared.get('pages') or 0):,} pages compared")
+        return ", ".join(words)
+
     def report(self) -> dict[str, Any]:
         """For receipts."""
         report: dict[str, Any] = {"rung": self.rung}

@@ -132,6 +132,7 @@ class _Restore:
                 left.append(Left(rung, error.code, reason))
                 self._context.log(f"image mode {rung} failed ({error.code}): {reason}")
                 continue
+            self._context.log(pages.told())
             report = {**pages.report(), "left": [item.to_json() for item in left]}
             return Restored(record, report)
         raise AssertionError("a ladder without rungs")
