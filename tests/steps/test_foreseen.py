@@ -9,9 +9,11 @@ from stage_set import RecordingHost, context
 
 from coldsnap.sdk import Action, Change
 from coldsnap_core.accept.step import Accept
+from coldsnap_core.checkpoint.step import Checkpoint
 from coldsnap_core.evict.step import Evict
 from coldsnap_core.expose.step import Expose
 from coldsnap_core.hydrate.step import Hydrate
+from coldsnap_core.publish.step import Publish
 
 SERVING = {"unit": "u0", "generation": 4, "state": "serving", "exposed": True}
 
@@ -56,5 +58,18 @@ def test_the_recorded_answers_will_be_demanded() -> None:
     assert "must equal the capture's" in change.rows[0].detail
 
 
+def test_model_bytes_will_come_back() -> None:
+    change = foreseen(Hydrate)
+    assert change is not None
+    assert "model bytes and KV back" in change.rows[0].detail
+
+
+def test_a_dump_will_pause_serving() -> None:
+    change = foreseen(Checkpoint, SERVING)
+    assert change is not None
+    assert change.pauses_serving
+    assert change.rows[0].detail == "of generation 4"
+
+
 def test_what_cannot_be_known_is_not_guessed() -> None:
-    assert foreseen(Hydrate) is None
+    assert foreseen(Publish) is None

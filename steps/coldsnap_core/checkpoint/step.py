@@ -27,7 +27,7 @@ from coldsnap_core.drivers import driver_of
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command, place
-from coldsnap_core.units import chosen, observe_unit, status_question
+from coldsnap_core.units import Generation, chosen, observe_unit, status_question
 
 _NAME_LENGTH = 80
 _READY = 120.0
@@ -56,12 +56,11 @@ class Checkpoint(Step[CheckpointSpec]):
         if captured(seen):
             detail = short(captured(seen))
             return unchanged("captured already", Row(Action.NONE, "capsule", detail))
-        generation = chosen(seen, spec.generation)
-        detail = f"of generation {generation.number}" if generation else "(known after apply)"
-        rows = (Row(Action.CREATE, "capsule", detail),)
-        if ctx.plan.driver == "n580":  # dumped when it was launched
-            return Change(Action.CREATE, "take the parked template and its caches", rows)
-        return Change(Action.CREATE, "dump the process tree", rows, pauses_serving=True)
+        return _dump(chosen(seen, spec.generation), ctx)
+
+    def foresee(self, ctx: StepContext) -> Change | None:
+        """Of a unit whose answers are to be recorded first: it is dumped and pauses for it."""
+        return _dump(chosen(observe_unit(ctx), None), ctx)
 
     def apply(self, spec: CheckpointSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
@@ -99,6 +98,14 @@ class Checkpoint(Step[CheckpointSpec]):
     def known(self, spec: CheckpointSpec, seen: Seen, ctx: StepContext) -> Outputs:
         del spec, ctx
         return {"capture": None, "captured": captured(seen), "timing": None}
+
+
+def _dump(generation: Generation | None, ctx: StepContext) -> Change:
+    detail = f"of generation {generation.number}" if generation else "(known after apply)"
+    rows = (Row(Action.CREATE, "capsule", detail),)
+    if ctx.plan.driver == "n580":  # dumped when it was launched
+        return Change(Action.CREATE, "take the parked template and its caches", rows)
+    return Change(Action.CREATE, "dump the process tree", rows, pauses_serving=True)
 
 
 def _capture_id(spec: CheckpointSpec, ctx: StepContext) -> str:

@@ -20,6 +20,8 @@ from coldsnap_core.hydrate.spec import HydrateSpec
 from coldsnap_core.target import command
 from coldsnap_core.units import chosen, detail, observe_unit, status_question
 
+_BACK = "model bytes and KV back, digests checked"
+
 
 class Hydrate(Step[HydrateSpec]):
     type = "core.hydrate"
@@ -46,8 +48,13 @@ class Hydrate(Step[HydrateSpec]):
         if generation is None and ctx.run:
             raise ColdSnapError("unit.not-running", "no generation of the unit runs", ctx.where)
         action = Action.UNKNOWN if generation is None else Action.CHANGE
-        row = Row(action, "payload", "model bytes and KV back, digests checked")
+        row = Row(action, "payload", _BACK)
         return Change(action, "hydrate", (row,))
+
+    def foresee(self, ctx: StepContext) -> Change | None:
+        """Of a generation that is to come: it gets its model bytes, by this step or before it."""
+        del ctx
+        return Change(Action.CHANGE, "hydrate", (Row(Action.CHANGE, "payload", _BACK),))
 
     def apply(self, spec: HydrateSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
