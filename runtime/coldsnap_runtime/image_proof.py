@@ -19,6 +19,8 @@ from coldsnap_runtime.page_filler import INDEX
 from coldsnap_runtime.restore_rungs import EXT, MMAP
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from coldsnap_runtime.canary import Ask
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.installation import Installation
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _ROOM = 1 << 30
 """Bytes of memory that must stay free beside a canary."""
+_AREAS = 128
+"""Areas of memory that the descriptor names one by one."""
 _ANSWER_SHARE = 1.5
 """Memory of a canary that runs, in sizes of image and payload."""
 
@@ -104,7 +108,7 @@ class _Proof:
             module = importlib.import_module("coldsnap_runtime.process_image")
             ranges = (self._capture.cuda or {}).get("host_ranges") or {}
             device_state = {int(pid): spans for pid, spans in ranges.items()}
-            return list(module.sizes(self._partial / "images", device_state))
+            return folded(module.sizes(self._partial / "images", device_state))
         except Exception as error:  # noqa: BLE001  (a table for people is no reason to fail)
             self._context.log(f"memory by kind is not known: {_words(error)}")
             return []
@@ -177,6 +181,21 @@ class _Proof:
         if any(file.is_output for file in self._capture.mapped_files):
             return "the unit writes to files of the host"
         return self._why_short(_ANSWER_SHARE)
+
+
+def folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The largest areas by themselves, the others by process and kind: a restore reads it all."""
+    ordered = sorted((dict(row) for row in rows), key=lambda row: -int(row["bytes"]))
+    kept = ordered[:_AREAS]
+    sums: dict[tuple[int, str, str], int] = {}
+    for row in ordered[_AREAS:]:
+        key = (row["pid"], row["process"], row["kind"])
+        sums[key] = sums.get(key, 0) + int(row["bytes"])
+    kept += [
+        {"pid": pid, "process": process, "kind": kind, "name": "", "start": 0, "bytes": count}
+        for (pid, process, kind), count in sums.items()
+    ]
+    return kept
 
 
 def available_memory() -> int:

@@ -13,6 +13,7 @@ from coldsnap.render.palette import PLAIN
 from coldsnap.render.process_bench import process_text
 from coldsnap_runtime import process_bench
 from coldsnap_runtime.guard_place import why_no_mmap
+from coldsnap_runtime.image_proof import folded
 from coldsnap_runtime.process_bench.replicas import together
 from coldsnap_runtime.process_bench.subject import synthetic
 from coldsnap_runtime.process_bench.turns import Turns, machine
@@ -79,3 +80,16 @@ def test_what_must_not_be_mapped(path: str, expected: str, *, guard: bool) -> No
     reason = why_no_mmap({"memory_guard": guard}, [path])
     assert expected in reason
     assert bool(expected) == bool(reason)
+
+
+def test_many_areas_are_folded_without_losing_a_byte() -> None:
+    rows = [
+        {"pid": n % 3, "process": "p", "kind": "heap" if n % 2 else "stack", "name": "n"}
+        | {"start": n * 4096, "bytes": 4096 * (n + 1)}
+        for n in range(1000)
+    ]
+    found = folded(rows)
+    assert len(found) == 128 + 6
+    assert sum(row["bytes"] for row in found) == sum(row["bytes"] for row in rows)
+    assert found[0] == rows[-1]
+    assert folded([]) == []
