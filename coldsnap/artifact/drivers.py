@@ -89,7 +89,9 @@ class Qualification(Record):
 QUALIFICATIONS: Mapping[str, Qualification] = {
     "criu": Qualification("qualified", "the reference engine and vLLM on CPU"),
     "c580": Qualification("qualified", "vLLM 0.24 on an H200, driver 580"),
-    "n580": Qualification("unqualified", "vLLM on CPU; not yet on a GPU"),
+    "n580": Qualification(
+        "unqualified", "shown with vLLM on CPU; on an H200 only as far as the engine's memory check"
+    ),
     "n610": Qualification(
         "unqualified", "no NVIDIA driver >= 610 was at hand; tested against a fake one"
     ),

@@ -36,7 +36,7 @@ def load(names: tuple[str, ...]) -> Loaded:
         except Exception as error:  # noqa: BLE001 - an engine of another version has other modules
             failed[name] = f"{type(error).__name__}: {error}"[:500]
     if names:
-        _close_nvml()
+        close_nvml()
         gc.collect()
         gc.freeze()  # forked children do not copy pages only because they were looked at
     return Loaded(
@@ -55,8 +55,12 @@ def devices_of_process() -> tuple[str, ...]:
     return tuple(sorted(path for path in found if path.startswith(_DEVICES)))
 
 
-def _close_nvml() -> None:
-    """Platform detection asks NVML; its library belongs to one driver and must not stay mapped."""
+def close_nvml() -> None:
+    """Let go of NVML, which platform detection asks and may leave open.
+
+    It holds device files (with driver 580 also ``/dev/nvidia-uvm``), and its library belongs to one
+    driver. Whoever asks it again loads it again.
+    """
     for module in list(sys.modules.values()):
         # Not getattr: of a module that loads its parts when they are asked for.
         library = getattr(module, "__dict__", {}).get(_NVML)

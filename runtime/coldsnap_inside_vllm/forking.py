@@ -13,11 +13,13 @@ import os
 import sys
 from typing import Any
 
+from coldsnap_inside_template.imports import close_nvml
+
 VARIABLE = "COLDSNAP_PROCESSES"
 """``fork`` or ``spawn``."""
 _NAME = "get_mp_context"
 _CUDA_DEVICE = "/dev/nvidia-uvm"
-"""Open in every process with a CUDA context; NVML does not need it."""
+"""Open in every process with a CUDA context; NVML may have it open too, so that is closed first."""
 
 
 def use_forks() -> None:
@@ -42,6 +44,14 @@ def use_forks() -> None:
 
 
 def uses_cuda() -> bool:
+    """Whether this process has a CUDA context, which a fork of it could not use."""
+    if not _holds_device():
+        return False
+    close_nvml()
+    return _holds_device()
+
+
+def _holds_device() -> bool:
     for name in os.listdir("/proc/self/fd"):
         try:
             if os.readlink(f"/proc/self/fd/{name}").startswith(_CUDA_DEVICE):

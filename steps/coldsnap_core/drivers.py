@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coldsnap.artifact.drivers import PREFERENCE, QUALIFICATIONS, host_feature
+from coldsnap.artifact.drivers import (
+    PREFERENCE,
+    QUALIFICATIONS,
+    TEMPLATE_FEATURE,
+    host_feature,
+)
 from coldsnap.sdk import ColdSnapError, FactRequest, JobEvent, StepContext
 from coldsnap_core.target import checked, host_of, place
 
@@ -87,18 +92,21 @@ def told(ctx: StepContext, features: Sequence[Mapping[str, Any]]) -> str:
         chosen = select({str(item["id"]): item for item in features}, ctx.where)
         others = "; ".join(f"{driver}: {reason}" for driver, reason in chosen.others)
         return f"driver {chosen.driver} ({others})"
-    return warning(ctx.plan.driver)
+    return warning(ctx.plan.driver, has_devices=_has_devices(ctx))
 
 
-def warning(driver: str) -> str:
-    """Empty for a qualified driver."""
+def warning(driver: str, *, has_devices: bool = True) -> str:
+    """Empty for a qualified driver, and for a template without devices, which was shown to work."""
     found = QUALIFICATIONS[driver]
-    return f"driver {driver} is unqualified: {found.reason}" if found.state != "qualified" else ""
+    needed = host_feature(driver, has_devices=has_devices)
+    if found.state == "qualified" or needed == TEMPLATE_FEATURE:
+        return ""
+    return f"driver {driver} is unqualified: {found.reason}"
 
 
 def warn(ctx: StepContext) -> None:
     """Say, where something is about to be changed, that its driver is unqualified."""
-    if text := warning(driver_of(ctx)):
+    if text := warning(driver_of(ctx), has_devices=_has_devices(ctx)):
         ctx.emit(JobEvent("log", f"warning: {text}"))
 
 

@@ -107,4 +107,6 @@ def test_an_unqualified_driver_is_admitted_by_name_with_a_warning():
     assert not admits(TOO_OLD_FOR_610)
     assert not admits({"status": "unqualified", "reason": "there is no CRIU yet"})
     assert warning("n610").startswith("driver n610 is unqualified: ")
+    assert warning("n580").startswith("driver n580 is unqualified: ")
     assert warning("c580") == warning("criu") == ""
+    assert warning("n580", has_devices=False) == "", "shown with vLLM on CPU"
