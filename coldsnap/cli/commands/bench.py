@@ -25,6 +25,26 @@ class PageCacheChoice(StrEnum):
     BOTH = "both"
 
 
+_COLD = typer.Option(min=1, max=100, metavar="N", help="Cold starts.")
+_RESTORES = typer.Option(min=1, max=100, metavar="N", help="Restores, in each state.")
+_PAGE_CACHE = typer.Option(help="State that each start begins from. Dropping slows the whole host.")
+_COLD_DROPPED = typer.Option(
+    min=0,
+    max=100,
+    metavar="N",
+    help="Cold starts with the page cache dropped; 0 compares with warm ones.",
+)
+_CACHES_WARM = typer.Option(
+    "--caches-warm", help="Compile caches are filled: no uncounted cold start."
+)
+_COLD_PLAN = typer.Option(
+    metavar="PLAN", help="How units start cold. Default: the ENGINE.cold template."
+)
+_OUT = typer.Option(metavar="FILE", help="Write all figures as JSON, as they come.")
+_MARKDOWN = typer.Option(metavar="FILE", help="Write a section for a document.")
+_AT_LEAST = typer.Option(metavar="RATIO", help="Exit 1 if a unit's ratio is below it.")
+
+
 @app.callback()
 def bench() -> None:
     """Measure on your own hosts what a restore saves."""
@@ -46,42 +66,15 @@ def cold_vs_restore(
     session: Session,
     plan_capture: Annotated[str, typer.Argument(metavar="CAPTURE", help="Plan that captures.")],
     plan_restore: Annotated[str, typer.Argument(metavar="RESTORE", help="Plan that restores.")],
-    cold: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Cold starts.")] = 3,
-    restores: Annotated[
-        int, typer.Option(min=1, max=100, metavar="N", help="Restores, in each state.")
-    ] = 5,
-    page_cache: Annotated[
-        PageCacheChoice,
-        typer.Option(help="State that each start begins from. Dropping slows the whole host."),
-    ] = PageCacheChoice.WARM,
-    cold_dropped: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=100,
-            metavar="N",
-            help="Cold starts with the page cache dropped; 0 compares with warm ones.",
-        ),
-    ] = 1,
-    caches_warm: Annotated[
-        bool,
-        typer.Option("--caches-warm", help="Compile caches are filled: no uncounted cold start."),
-    ] = False,
-    cold_plan: Annotated[
-        str,
-        typer.Option(
-            metavar="PLAN", help="How units start cold. Default: the ENGINE.cold template."
-        ),
-    ] = "",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON, as they come.")
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a section for a document.")
-    ] = None,
-    at_least: Annotated[
-        float, typer.Option(metavar="RATIO", help="Exit 1 if a unit's ratio is below it.")
-    ] = 0.0,
+    cold: Annotated[int, _COLD] = 3,
+    restores: Annotated[int, _RESTORES] = 5,
+    page_cache: Annotated[PageCacheChoice, _PAGE_CACHE] = PageCacheChoice.WARM,
+    cold_dropped: Annotated[int, _COLD_DROPPED] = 1,
+    caches_warm: Annotated[bool, _CACHES_WARM] = False,
+    cold_plan: Annotated[str, _COLD_PLAN] = "",
+    out: Annotated[Path | None, _OUT] = None,
+    markdown: Annotated[Path | None, _MARKDOWN] = None,
+    at_least: Annotated[float, _AT_LEAST] = 0.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Start units cold and restore them in turns; compare times to the first token.
