@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.descriptor import Descriptor
+from coldsnap.artifact.drivers import host_feature
 from coldsnap.artifact.rules import Count, Id, Line, Seconds
 
 Status = Literal["passed", "failed", "unsupported", "unqualified"]
@@ -90,7 +91,9 @@ def obstacles(descriptor: Descriptor, profile: HostProfile) -> list[str]:
     lacking = sorted(set(descriptor.extensions.cpu_flags) - set(profile.identity.cpu.flags))
     if lacking:
         found.append(f"the CPU lacks {', '.join(lacking)}")
-    driver = profile.feature(f"driver.{descriptor.snapshot_driver.id}")
+    has_devices = any(unit.devices for unit in descriptor.compatibility.units)
+    needed = host_feature(descriptor.snapshot_driver.id, has_devices=has_devices)
+    driver = profile.feature(needed)
     if driver.status != "passed":
         found.append(f"snapshot driver {descriptor.snapshot_driver.id}: {driver.reason}")
     return found
