@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from coldsnap.render.report.races import Race
 
 _MAX_TICKS: Final = 8
+_PARTS: Final = ("residual",)
+"""Sizes that are a part of another one: residual bytes lie in the payload."""
 _SHOWN_STATES: Final = ("done", "failed", "recovered", "applying", "recovering")
 
 
@@ -83,7 +85,7 @@ def _tiles(report: RunReport) -> list[tuple[str, str]]:
         if best.same_answer is not None:
             tiles.append(("yes" if best.same_answer else "no", "same answer"))
     if report.captured:
-        moved = sum(bar.bytes for bar in report.sizes if bar.moved)
+        moved = sum(bar.bytes for bar in report.sizes if bar.moved and bar.name not in _PARTS)
         tiles.append((size(moved), "captured"))
     if report.seconds is not None:
         tiles.append((duration(report.seconds), "whole run"))

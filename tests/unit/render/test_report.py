@@ -145,6 +145,16 @@ def test_text_of_hosts_is_escaped() -> None:
     assert "<b>could" not in text
 
 
+def test_residual_bytes_are_not_counted_twice() -> None:
+    found = histories.captured()
+    for instance in found.instances.values():
+        if "capture" in instance.outputs:
+            instance.outputs["capture"]["sizes"]["residual"] = 100 << 20
+    text = report_html(report_of(found))
+    assert "<b>420 MiB</b>" in text
+    assert "residual" in text
+
+
 def test_bars_stay_inside_the_page() -> None:
     text = report_html(report_of(histories.restored()))
     for left, width in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", text):
