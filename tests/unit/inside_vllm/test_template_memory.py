@@ -87,7 +87,7 @@ def test_sleep_is_real(folder: Path):
 def test_the_start_is_told_once(folder: Path, said: dict[str, Any], told: dict[str, Any]):
     assert folder.is_dir()
     with phases.phase("payload") as attributes:
-        attributes |= said
+        attributes.update(said)
     memory = TemplateMemory(Engine(), Sleeper())
     answer = asyncio.run(memory.take_back({}))
     spans = answer.pop("spans")
