@@ -16,7 +16,7 @@ _MAX_SPANS: Final = 2048
 _MAX_DEPTH: Final = 8
 _FIRST_TOKEN: Final = "first-token"  # noqa: S105 - the name of a span
 _SHOWN_ATTRIBUTES: Final = (
-    "rung", "provider", "threads", "pages", "chunks", "process", "reason",
+    "rung", "provider", "threads", "pages", "chunks", "reason",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def phases_of(envelopes: Iterable[Any]) -> tuple[Phase, ...]:
             ok = span.get("status") != "error"
             phase = Phase(path, start, seconds, ok, texts(span.get("attributes")))
             # Two verbs may tell of the same span: a restore that went through to the acceptance.
-            found.setdefault((path, round(start, 4)), phase)
+            found.setdefault((path, round(start, 4), round(seconds, 4)), phase)
     ordered = sorted(found.values(), key=lambda phase: (phase.start, phase.depth))
     first = ordered[0].start if ordered else 0.0
     return tuple(
@@ -107,7 +107,7 @@ def note_of(phase: Phase) -> str:
         if name.endswith("_seconds") and (value := _float(text)) is not None:
             words.append(f"{name.removesuffix('_seconds').replace('_', ' ')} {duration(value)}")
         elif name in _SHOWN_ATTRIBUTES and text:
-            words.append(text if name in ("rung", "provider", "process") else
+            words.append(text if name in ("rung", "provider") else
                          f"{text} {name}" if text.isdecimal() else f"{name}: {text}")  # fmt: skip
     return ", ".join(words)
 
@@ -169,11 +169,17 @@ def _place(path: tuple[str, ...], starts: Sequence[Sequence[Phase]]) -> tuple[fl
 
 
 def _path(span: Mapping[str, Any], by_id: Mapping[Any, Mapping[str, Any]]) -> tuple[str, ...]:
-    names = [str(span.get("name"))[:64]]
+    names = [_label(span)]
     while len(names) < _MAX_DEPTH and (parent := by_id.get(span.get("parent"))) is not None:
         span = parent
-        names.append(str(span.get("name"))[:64])
+        names.append(_label(span))
     return tuple(reversed(names))
+
+
+def _label(span: Mapping[str, Any]) -> str:
+    """The span's name; of what each process has one of, with the process."""
+    process = texts(span.get("attributes")).get("process", "")
+    return f"{str(span.get('name'))[:64]} {process[:32]}".rstrip()
 
 
 def number(value: Any) -> float | None:

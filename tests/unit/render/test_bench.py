@@ -118,6 +118,16 @@ def test_phases_after_the_first_token_are_not_part_of_the_way_to_it():
     assert {phase.name for phase in found.phases} == {"restore", "inner", "first-token"}
 
 
+def test_each_process_has_a_phase_of_its_own():
+    spans = timing(**{"cuda-restore": 0.4})
+    for number, process in enumerate(("core", "server")):
+        inner = {"id": f"p{number}", "parent": "s0", "attributes": {"process": process}}
+        spans["spans"].append({**spans["spans"][0], **inner})
+    found = one("restore", 2.0, same=True, timing=spans)
+    names = [phase.path[-1] for phase in found.phases]
+    assert names == ["cuda-restore", "inner", "cuda-restore core", "cuda-restore server"]
+
+
 def test_what_two_steps_tell_alike_is_one_phase():
     spans = timing(hydrate=1.0)
     values = {"first_token_seconds": 2.0, "timings": [spans, None, spans, "x"]}
