@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -406,6 +409,33 @@ def test_a_program_that_is_linked_to_libnccl(built, bridge_library, tmp_path) ->
         check=False, timeout=30,
     )  # fmt: skip
     assert done.returncode == 0
+
+
+def test_real_nccl_of_one_rank(bridge_library) -> None:
+    python = os.environ.get("COLDSNAP_GPU_PYTHON")
+    if not python:
+        pytest.skip("COLDSNAP_GPU_PYTHON names no interpreter with torch on a machine with a GPU")
+    root = Path(__file__).parents[3]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    done = subprocess.run(
+        [python, str(Path(__file__).with_name("real_nccl.py")), str(port)],
+        env={
+            **os.environ, "LD_PRELOAD": str(bridge_library), "COLDSNAP_NCCL_BRIDGE": "on",
+            "PYTHONPATH": f"{root}:{root / 'runtime'}",
+            "TORCH_NCCL_ENABLE_MONITORING": "0", "NCCL_NVLS_ENABLE": "0",
+        },
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["before"] == [True, True]
+    assert found["turns"] == [[5, True, True]] * 3
+    assert found["graph"]
+    assert found["graph again"]
+    assert found["destroyed"] == [0, 4]
+    assert found["left"] == 0
 
 
 @pytest.mark.parametrize("kind", ["address,undefined", "thread"])
