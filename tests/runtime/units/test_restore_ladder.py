@@ -166,7 +166,7 @@ def test_a_damaged_overlay_falls_to_plain(
     damage, code = OVERLAY[name]
     damage(image / "ext")
     before = count(workplace.state_dir)
-    done = climb(workplace, image, deadline=12.0)
+    done = climb(workplace, image, deadline=20.0)
     assert done.process_image["rung"] == "plain"
     assert len(left(done)) == 1
     assert left(done)[0].startswith(code)
@@ -251,7 +251,7 @@ def test_a_filler_that_fails_falls_to_plain(
     text, code = FILLERS[name]
     before = count(workplace.state_dir)
     changed = replace(workplace.installation, portmap=filler(workplace, text))
-    request = RestoreRequest("u0", "r", image, DIGEST, deadline=8.0, verify="digest")
+    request = RestoreRequest("u0", "r", image, DIGEST, deadline=16.0, verify="digest")
     done = restore_by_ladder(request, workplace.context, changed, Timing())
     assert done.process_image["rung"] == "plain"
     assert len(left(done)) == 1
