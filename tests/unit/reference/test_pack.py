@@ -70,6 +70,7 @@ def test_calls_take_a_real_engine_through_its_life(served: Served, tmp_path: Pat
         "dir": str(tmp_path),
         "payload": str(tmp_path / "payload.pack"),
         "index": str(tmp_path / "payload.index.json"),
+        "provider": "auto",
     }
     before = served.complete()
     for undo in (ENGINE.resume(), ENGINE.hydrate()):
@@ -79,6 +80,12 @@ def test_calls_take_a_real_engine_through_its_life(served: Served, tmp_path: Pat
     for call in (*ENGINE.sleep(), *ENGINE.wake()):
         perform(served, call, places)
     assert served.complete() == before
+    (export,) = ENGINE.export()
+    folder = tmp_path / "materialized"
+    status, told = served.ask(export.path, {"dir": str(folder)}, control=True)
+    assert status == 200
+    assert (folder / "payload.pack").stat().st_size == told["bytes"]
+    assert served.complete() == before, "it served all the while"
 
 
 def test_acceptance_is_a_request_that_the_engine_takes(served: Served) -> None:
@@ -99,12 +106,12 @@ def test_templates_are_there() -> None:
     ("plan", "kinds"),
     [
         ("capture", "stage probe launch accept quiesce checkpoint publish collect"),
-        ("restore", "stage probe barrier restore hydrate accept expose evict"),
+        ("restore", "stage probe barrier restore hydrate accept expose evict materialize"),
     ],
 )
 def test_example_plans_are_short_and_expand(plan: str, kinds: str) -> None:
     path = ROOT / "plans" / "reference" / f"{plan}.yaml"
-    assert len(path.read_text().splitlines()) <= 15
+    assert len(path.read_text().splitlines()) <= 17
     loaded = load_plan(path, Registry.installed(), variables=["model=/models/small"])
     assert [step.type for step in loaded.steps] == [f"core.{kind}" for kind in kinds.split()]
     assert loaded.engine == "reference"
