@@ -251,7 +251,7 @@ def stepwise(project: Project) -> str:
     """The restore plan with a job on the target for each step, as the template can be told."""
     text = (ROOT / "plans" / RESTORE).read_text()
     path = project.folder / "stepwise.yaml"
-    path.write_text(text.replace("artifact: reference}", "artifact: reference, through: restore}"))
+    path.write_text(text.replace("artifact: reference,", "artifact: reference, through: restore,"))
     assert "through" in path.read_text()
     return str(path)
 
