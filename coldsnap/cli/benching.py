@@ -111,7 +111,8 @@ class Bench:
         measured = self._measured(kind, result)
         if kind == RESTORE:
             found = (row["outputs"].get("artifact") for r in result.outputs.values() for row in r)
-            self._artifacts = tuple(dict.fromkeys(one for one in found if isinstance(one, str)))
+            named = (one for one in found if isinstance(one, str) and one)
+            self._artifacts = tuple(dict.fromkeys(named))
         load = os.getloadavg()[0]
         return [replace(one, load=load, page_cache=page_cache or WARM) for one in measured]
 
@@ -163,6 +164,8 @@ class Bench:
                 kept = found.setdefault((row["host"], row["unit"]), {"timings": []})
                 kept["timings"].append(outputs.get("timing"))
                 kept |= {k: v for k, v in outputs.items() if v is not None}
+                if kind == RESTORE:
+                    _require_restored(outputs, row["unit"])
                 if isinstance(profile := outputs.get("profile"), Mapping):
                     self.profiles[row["host"]] = profile
         measured = [
@@ -177,6 +180,24 @@ class Bench:
                 remedy="it needs a step core.accept for each unit",
             )
         return measured
+
+
+def _require_restored(outputs: Mapping[str, Any], unit: str) -> None:
+    """A plan may start cold as its last resort; that is no restore to be measured.
+
+    Raises:
+        ColdSnapError: ``bench.not-restored``.
+    """
+    provider = outputs.get("provider")
+    if not isinstance(provider, Mapping) or provider.get("used") != "cold":
+        return
+    faults = [fault for fault in provider.get("faults") or () if isinstance(fault, Mapping)]
+    raise ColdSnapError(
+        "bench.not-restored",
+        f"unit {unit} was started cold instead of being restored",
+        details=tuple(f"{fault.get('code')}: {fault.get('reason')}" for fault in faults[:5]),
+        remedy="mend the reason, or capture again",
+    )
 
 
 def all_measured(

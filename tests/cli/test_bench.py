@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.cli.benching import _require_restored, command_line
+
 PLANS = Path(__file__).parents[2] / "plans" / "reference"
 BOTH = (str(PLANS / "capture.yaml"), str(PLANS / "restore.yaml"), "--var", "model=/models/m")
 
@@ -56,3 +59,27 @@ steps:
 def test_numbers_are_bounded(fake) -> None:
     done = fake("bench", "cold-vs-restore", *BOTH, "--cold", "0", code=1)
     assert "error[cli.usage]" in done.err
+
+
+def test_a_cold_start_is_not_measured_as_a_restore() -> None:
+    fault = {"provider": "native", "code": "store.blob-missing", "reason": "pages-1.img"}
+    outputs = {"provider": {"used": "cold", "faults": [fault]}}
+    with pytest.raises(ColdSnapError) as raised:
+        _require_restored(outputs, "u0")
+    assert raised.value.code == "bench.not-restored"
+    assert raised.value.details == ("store.blob-missing: pages-1.img",)
+    _require_restored({"provider": {"used": "native"}}, "u0")
+    _require_restored({"generation": 3}, "u0")
+
+
+def test_the_command_line_of_a_document_names_no_places() -> None:
+    words = [
+        "bench",
+        "/home/me/clone/plans/a/b.yaml",
+        "--var",
+        "model=/srv/m",
+        "--out",
+        "/x",
+        "a b",
+    ]
+    assert command_line(words) == "coldsnap bench plans/a/b.yaml --var model=... --out ... 'a b'"
