@@ -21,6 +21,8 @@ def program(programs: Path) -> Path:
 
 @pytest.fixture
 def park() -> Iterator[Callable[[Sequence[int]], Parked]]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to write into other processes")
     made: list[Parked] = []
 
     def start(sizes: Sequence[int]) -> Parked:
