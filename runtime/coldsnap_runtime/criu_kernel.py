@@ -19,6 +19,7 @@ from typing import Final
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import write_atomic
+from coldsnap_runtime.ownership import give_back, owner_of
 from coldsnap_runtime.timing import boot_id
 from coldsnap_runtime.unit_init import UnitMount
 
@@ -70,6 +71,7 @@ def _make(path: Path, criu: Path) -> bool:
         if old.name.partition("-")[0] != path.name.partition("-")[0]:
             old.unlink(missing_ok=True)  # of an earlier boot
     write_atomic(path, done.stdout, 0o400, sync="none")
+    give_back(path.parent, owner_of(path.parent.parent))
     return True
 
 

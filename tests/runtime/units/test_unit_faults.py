@@ -206,7 +206,9 @@ def test_truncated_pages_end_at_the_deadline(workplace: Workplace, image: Path) 
     pages.chmod(0o600)
     os.truncate(pages, pages.stat().st_size - (1 << 20))
     began = time.monotonic()
-    error = refused(lambda: workplace.restore(image, deadline=3.0), "criu.timeout")
+    error = refused(
+        lambda: workplace.restore(image, deadline=3.0, image_mode="plain"), "criu.timeout"
+    )
     assert time.monotonic() - began < 8
     assert "truncated" in error.cause
     assert not _is_running("counter.py")
@@ -229,7 +231,7 @@ def test_a_cancelled_restore_leaves_nothing(workplace: Workplace, image: Path) -
     pages.chmod(0o600)
     os.truncate(pages, pages.stat().st_size - (1 << 20))  # it would never end
     with cancelled_after(1.0, workplace.context):
-        workplace.restore(image)
+        workplace.restore(image, image_mode="plain")
     assert [r.generation for r in workplace.store.generations("u0")] == [1]
     assert not _is_running("counter.py")
 
