@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,9 @@ def resident(path: Path) -> float:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_the_page_cache_is_what_was_asked_for(runtime: Runtime, tmp_path: Path) -> None:
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True)
+    if b"tmpfs" in kind.stdout:
+        pytest.skip("files of a tmpfs are never out of memory")
     folder = tmp_path / "model" / "deep"
     folder.mkdir(parents=True)
     file = folder / "weights"
