@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t most_piece_bytes = 1 << 20;
 constexpr uint64_t pieces_per_block = 8;
 constexpr uint64_t least_blocks = 4;
+constexpr size_t digest_streams = 4;
 
 constexpr uint64_t whole_pages(uint64_t bytes) { return bytes / alignment * alignment; }
 
@@ -33,7 +34,7 @@ uint64_t Blocks::table_bytes() const {
 void Blocks::open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool may_digest,
                   bool must_digest) {
   copies_ = cuda.make_stream();
-  digests_ = cuda.make_stream();
+  while (digests_.size() < digest_streams) digests_.push_back(cuda.make_stream());
   uint8_t *digests = ring + ring_bytes;
   for (uint64_t i = 0; i < count_; i++) {
     Block &block = blocks_.emplace_back();
@@ -44,7 +45,7 @@ void Blocks::open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool may
   }
   if (!may_digest) return;
   try {
-    digest_ = std::make_unique<DeviceDigest>(cuda, most_chunks_, bytes_, digests, digests_);
+    digest_ = std::make_unique<DeviceDigest>(cuda, digests_, most_chunks_, bytes_, digests);
   } catch (const Failure &) {
     // Code of a later kind than the driver, no device memory left: the processor does it.
     if (must_digest) throw;
@@ -59,13 +60,14 @@ void Blocks::close(const Cuda &cuda) noexcept {
   }
   blocks_.clear();
   if (copies_ != nullptr) cuda.drop_stream(copies_);
-  if (digests_ != nullptr) cuda.drop_stream(digests_);
-  copies_ = digests_ = nullptr;
+  for (const auto stream : digests_) cuda.drop_stream(stream);
+  copies_ = nullptr;
+  digests_.clear();
 }
 
 void Blocks::settle(const Cuda &cuda) const {
   cuda.wait_stream(copies_);
-  cuda.wait_stream(digests_);
+  for (const auto stream : digests_) cuda.wait_stream(stream);
 }
 
 }  // namespace coldsnap::hydrate

@@ -44,7 +44,11 @@ class Blocks {
 
   Block &block(uint64_t number) { return blocks_[number % count_]; }
   Cuda::Stream copies() const { return copies_; }
-  Cuda::Stream digests() const { return digests_; }
+  // The stream, by its number, whose launches digest a block. Several, so that blocks are digested
+  // side by side: one alone occupies less than half of an H200, whose clock may still be that of
+  // rest when an engine has just come back.
+  size_t lane(uint64_t number) const { return number % digests_.size(); }
+  Cuda::Stream digests(uint64_t number) const { return digests_[lane(number)]; }
   // nullptr where the processor must digest.
   const DeviceDigest *digest() const { return digest_.get(); }
   void settle(const Cuda &cuda) const;
@@ -53,7 +57,8 @@ class Blocks {
   uint64_t bytes_, count_, piece_bytes_;
   uint32_t most_chunks_;
   std::vector<Block> blocks_;
-  Cuda::Stream copies_ = nullptr, digests_ = nullptr;
+  Cuda::Stream copies_ = nullptr;
+  std::vector<Cuda::Stream> digests_;
   std::unique_ptr<DeviceDigest> digest_;
 };
 

@@ -31,17 +31,20 @@ uint32_t groups_of(uint64_t bytes) {
 
 }  // namespace
 
-DeviceDigest::DeviceDigest(const Cuda &cuda, uint32_t chunks, uint64_t bytes, uint8_t *pinned,
-                           Cuda::Stream stream)
+DeviceDigest::DeviceDigest(const Cuda &cuda, std::span<const Cuda::Stream> streams, uint32_t chunks,
+                           uint64_t bytes, uint8_t *pinned)
     : cuda_(cuda) {
-  const uint64_t places = groups_of(most_device_chunk) + groups_of(bytes) + chunks;
+  const uint64_t parts = groups_of(most_device_chunk) + groups_of(bytes) + chunks;
   try {
     module_ = cuda.load(coldsnap_blake3_image);
     function_ = cuda.function(module_, "coldsnap_blake3");
-    scratch_ = cuda.allocate(places * digest_bytes);
-    arrived_ = cuda.allocate(chunks * sizeof(uint32_t));
-    digests_ = cuda.allocate(chunks * digest_bytes);
-    check_sample(pinned, stream);
+    for (const auto stream : streams) {
+      Place &place = places_.emplace_back(Place{stream});
+      place.scratch = cuda.allocate(parts * digest_bytes);
+      place.arrived = cuda.allocate(chunks * sizeof(uint32_t));
+      place.digests = cuda.allocate(chunks * digest_bytes);
+    }
+    check_sample(pinned);
   } catch (...) {
     clear();
     throw;
@@ -50,14 +53,25 @@ DeviceDigest::DeviceDigest(const Cuda &cuda, uint32_t chunks, uint64_t bytes, ui
 
 DeviceDigest::~DeviceDigest() { clear(); }
 
+void DeviceDigest::finish(Cuda::Stream stream) const noexcept {
+  try {
+    cuda_.wait_stream(stream);
+  } catch (const Failure &) {
+    // A stream that failed runs no more.
+  }
+}
+
 void DeviceDigest::clear() noexcept {
-  for (const auto address : {digests_, arrived_, scratch_}) {
-    if (address != 0) cuda_.free(address);
+  for (const auto &place : places_) {
+    for (const auto address : {place.digests, place.arrived, place.scratch}) {
+      if (address != 0) cuda_.free(address);
+    }
   }
   if (module_ != nullptr) cuda_.unload(module_);
 }
 
-void DeviceDigest::start(std::span<const Job> jobs, uint8_t *digests, Cuda::Stream stream) const {
+void DeviceDigest::start(std::span<const Job> jobs, uint8_t *digests, size_t stream) const {
+  const Place &place = places_[stream];
   uint32_t used = 0;
   for (size_t first = 0; first < jobs.size(); first += most_chunks) {
     const auto part = jobs.subspan(first, std::min<size_t>(most_chunks, jobs.size() - first));
@@ -69,17 +83,17 @@ void DeviceDigest::start(std::span<const Job> jobs, uint8_t *digests, Cuda::Stre
       used += groups;
       most = std::max(most, groups);
     }
-    Cuda::Address scratch = scratch_, arrived = arrived_;
-    Cuda::Address made = digests_ + first * digest_bytes;
+    Cuda::Address scratch = place.scratch, arrived = place.arrived;
+    Cuda::Address made = place.digests + first * digest_bytes;
     void *arguments[] = {&chunks, &scratch, &arrived, &made};
-    cuda_.launch(function_, {most, static_cast<unsigned>(part.size())}, threads_per_group, stream,
-                 arguments);
+    cuda_.launch(function_, {most, static_cast<unsigned>(part.size())}, threads_per_group,
+                 place.stream, arguments);
   }
-  cuda_.copy_out(digests, digests_, jobs.size() * digest_bytes, stream);
+  cuda_.copy_out(digests, place.digests, jobs.size() * digest_bytes, place.stream);
 }
 
 // A device that digests wrongly would refuse good bytes, or worse: it is tried first.
-void DeviceDigest::check_sample(uint8_t *pinned, Cuda::Stream stream) const {
+void DeviceDigest::check_sample(uint8_t *pinned) const {
   constexpr uint64_t bytes = sample_bytes - digest_bytes, odd = 1, few = 70'001;
   for (uint64_t i = 0; i < bytes; i++) pinned[i] = static_cast<uint8_t>(i * 2654435761U >> 13);
   uint8_t *found = pinned + sample_bytes - 2 * digest_bytes;
@@ -95,13 +109,14 @@ void DeviceDigest::check_sample(uint8_t *pinned, Cuda::Stream stream) const {
       digest.update(pinned + (i == 0 ? 0 : odd), jobs[i].bytes);
       digest.finish(wanted[i]);
     }
-    cuda_.copy_in(copy, pinned, most, stream);
-    start(jobs, found, stream);
-    cuda_.wait_stream(stream);
+    cuda_.copy_in(copy, pinned, most, places_[0].stream);
+    start(jobs, found, 0);
+    cuda_.wait_stream(places_[0].stream);
     if (memcmp(found, wanted, sizeof wanted) != 0) {
       throw Failure(COLDSNAP_HYDRATE_DEVICE, "the device digests wrongly");
     }
   } catch (...) {
+    finish(places_[0].stream);  // what was started may still write there
     cuda_.free(copy);
     throw;
   }

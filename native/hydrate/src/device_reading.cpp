@@ -196,9 +196,9 @@ void DeviceReading::send(Lane &lane, uint64_t number) {
   }
   cuda.record(block.copied, blocks_.copies());
   if (!block.jobs.empty()) {
-    cuda.follow(blocks_.digests(), block.copied);
-    blocks_.digest()->start(block.jobs, block.digests, blocks_.digests());
-    cuda.record(block.digested, blocks_.digests());
+    cuda.follow(blocks_.digests(number), block.copied);
+    blocks_.digest()->start(block.jobs, block.digests, blocks_.lane(number));
+    cuda.record(block.digested, blocks_.digests(number));
   }
   lane.spent.bytes += moved;
   control_.moved(moved);

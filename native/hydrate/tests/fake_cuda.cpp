@@ -236,6 +236,14 @@ int cuLaunchKernel(void *, unsigned x, unsigned y, unsigned, unsigned threads, u
   if (threads != 128 || y > 64) return 1;
   const bool is_wrong = getenv("FAKE_CUDA_WRONG_DIGESTS") != nullptr;
   static_cast<Stream *>(stream)->post([=] {
+    // Two launches at once in one scratch memory spoil each other's digests.
+    static std::mutex mutex;
+    static std::map<unsigned long long, int> users;
+    const auto use = [scratch](int change) {
+      const std::lock_guard lock(mutex);
+      return users[scratch] += change;
+    };
+    const bool is_alone = use(1) == 1;
     delay();
     for (unsigned i = 0; i < y; i++) {
       const auto &chunk = chunks.at[i];
@@ -243,13 +251,14 @@ int cuLaunchKernel(void *, unsigned x, unsigned y, unsigned, unsigned threads, u
       auto *digest = static_cast<unsigned char *>(pointer(digests)) + 32 * i;
       memset(digest, 0, 32);
       // A launch that leaves something out, or scratch memory that is not there.
-      if (groups > x || is_wrong) continue;
+      if (groups > x || is_wrong || !is_alone) continue;
       memset(static_cast<char *>(pointer(scratch)) + 32 * chunk.scratch, 0xEE, 32 * groups);
       blake3_hasher hasher;
       blake3_hasher_init(&hasher);
       blake3_hasher_update(&hasher, pointer(chunk.address), chunk.bytes);
       blake3_hasher_finalize(&hasher, digest, 32);
     }
+    use(-1);
   });
   return 0;
 }

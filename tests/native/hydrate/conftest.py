@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +35,16 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 
 @pytest.fixture(scope="session")
-def fake_cuda(programs: Path, built: Path, build_target: Callable[[str], None]) -> Path:
-    build_target("coldsnap_fake_cuda")
-    return built / "libcoldsnap_fake_cuda.so"
+def fake_cuda(request: pytest.FixtureRequest) -> Path:
+    """Beside COLDSNAP_HYDRATE_LIBRARY, or built here."""
+    name = "libcoldsnap_fake_cuda.so"
+    if found := os.environ.get("COLDSNAP_HYDRATE_LIBRARY"):
+        beside = Path(found).with_name(name)
+        if beside.is_file():
+            return beside
+    built: Path = request.getfixturevalue("built")
+    request.getfixturevalue("build_target")("coldsnap_fake_cuda")
+    return built / name
 
 
 @pytest.fixture(params=list(Io), ids=lambda io: io.name.lower())
