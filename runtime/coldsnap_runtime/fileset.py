@@ -8,6 +8,7 @@ so equal folders give equal objects.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -76,13 +77,14 @@ def put_back(folder: Path, index: Path, data: Path) -> FileSetSize:
     total = data.stat().st_size
     if document.get("bytes") != total:
         raise _damaged(index, f"speaks of {document.get('bytes')} bytes, {data.name} has {total}")
+    folders = _Folders(folder, index)
     with open(data, "rb") as source:
         for entry in document["entries"]:
-            _create(folder, entry, source.fileno(), index, total)
+            _create(folders, entry, source.fileno(), index, total)
     # Times last, deepest first: creating an entry changes its folder's.
     for entry in reversed(document["entries"]):
         if entry["type"] == "dir":
-            _set_times(_target(folder, entry, index), entry)
+            _set_times(_Folders(folder, index).target(entry), entry)
     return FileSetSize(len(document["entries"]), total)
 
 
@@ -179,23 +181,25 @@ def _read_index(index: Path) -> dict[str, Any]:
     return document  # type: ignore[no-any-return]
 
 
-def _create(folder: Path, entry: dict[str, Any], source: int, index: Path, total: int) -> None:
+def _create(folders: _Folders, entry: dict[str, Any], source: int, index: Path, total: int) -> None:
     try:
-        path = _target(folder, entry, index)
+        path = folders.target(entry)
         kind = entry["type"]
         if kind != "dir":
-            path.unlink(missing_ok=True)
-        if kind == "dir":
-            path.mkdir(exist_ok=True)
-        elif kind == "link":
-            os.link(_target(folder, {"path": entry["target"]}, index), path, follow_symlinks=False)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        if kind == "file":
+            _copy_in(path, entry, source, total)
             return
+        if kind == "link":
+            os.link(folders.target({"path": entry["target"]}), path, follow_symlinks=False)
+            return
+        if kind == "dir":
+            _make_folder(path, index)
         elif kind == "symlink":
             os.symlink(_text(entry["target"]), path)
         elif kind == "fifo":
             os.mkfifo(path)
-        elif kind == "file":
-            _copy_in(path, entry, source, total)
         else:
             raise _damaged(index, f"holds an entry of type {kind!r}")
         os.chown(path, entry["uid"], entry["gid"], follow_symlinks=False)
@@ -206,37 +210,70 @@ def _create(folder: Path, entry: dict[str, Any], source: int, index: Path, total
         raise _damaged(index, f"{error}") from None
 
 
-def _copy_in(path: Path, entry: dict[str, Any], source: int, total: int) -> None:
+def _make_folder(path: str, index: Path) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise _damaged(index, f"holds a folder where {path} is something else") from None
+
+
+def _copy_in(path: str, entry: dict[str, Any], source: int, total: int) -> None:
+    """All by the file's descriptor: a compiler's cache is a thousand files, and time counts."""
     size = entry["size"]
     if not 0 <= size <= _MAX_FILE:
-        raise ValueError(f"size {size} of {path.name}")
+        raise ValueError(f"size {size} of {path}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
-        os.ftruncate(descriptor, size)
+        end = 0
         for offset, length, place in entry["extents"]:
             if min(offset, length, place) < 0 or offset + length > size or place + length > total:
-                raise ValueError(f"an extent of {path.name} is out of bounds")
+                raise ValueError(f"an extent of {path} is out of bounds")
             _copy(source, place, descriptor, offset, length)
+            end = offset + length
+        if end != size:
+            os.ftruncate(descriptor, size)
+        made = os.fstat(descriptor)
+        if (made.st_uid, made.st_gid) != (entry["uid"], entry["gid"]):
+            os.fchown(descriptor, entry["uid"], entry["gid"])
+        os.fchmod(descriptor, entry["mode"] & 0o7777)
+        os.utime(descriptor, ns=(entry["mtime_ns"], entry["mtime_ns"]))
     finally:
         os.close(descriptor)
 
 
-def _target(folder: Path, entry: dict[str, Any], index: Path) -> Path:
-    """The path of an entry; its parents were created by earlier entries, never by a symlink."""
-    name = _text(entry["path"])
-    parts = name.split("/")
-    if not name or any(part in ("", ".", "..") for part in parts) or "\0" in name:
-        raise _damaged(index, f"holds the path {name!r}")
-    parent = folder
-    for part in parts[:-1]:
-        parent = parent / part
-        if not stat.S_ISDIR(parent.lstat().st_mode):
-            raise _damaged(index, f"path {name!r} goes through something that is no folder")
-    return parent / parts[-1]
+class _Folders:
+    """Places of entries; their parents were created by earlier entries, never by a symlink.
+
+    A parent is looked at once: while a set is put back, an entry can take nothing's place but a
+    file's or a link's.
+    """
+
+    def __init__(self, root: Path, index: Path) -> None:
+        self._root = os.fspath(root)
+        self._index = index
+        self._known: set[str] = set()
+
+    def target(self, entry: dict[str, Any]) -> str:
+        name = _text(entry["path"])
+        parts = name.split("/")
+        if not name or any(part in ("", ".", "..") for part in parts) or "\0" in name:
+            raise _damaged(self._index, f"holds the path {name!r}")
+        parent = self._root
+        for part in parts[:-1]:
+            parent = f"{parent}/{part}"
+            if parent in self._known:
+                continue
+            if not stat.S_ISDIR(os.lstat(parent).st_mode):
+                raise _damaged(
+                    self._index, f"path {name!r} goes through something that is no folder"
+                )
+            self._known.add(parent)
+        return f"{parent}/{parts[-1]}"
 
 
-def _set_times(path: Path, entry: dict[str, Any]) -> None:
+def _set_times(path: str, entry: dict[str, Any]) -> None:
     os.utime(path, ns=(entry["mtime_ns"], entry["mtime_ns"]), follow_symlinks=False)
 
 
