@@ -22,6 +22,7 @@ from coldsnap_runtime.restore_checks import check_container, check_image, check_
 from coldsnap_runtime.restore_rungs import PLAIN, Ladder, Left, goes_down, ladder_of
 from coldsnap_runtime.rung_pages import RungPages
 from coldsnap_runtime.template_release import hand_over
+from coldsnap_runtime.timing import boottime
 from coldsnap_runtime.unit_capture import Capture
 from coldsnap_runtime.unit_placement import mount_of, placed
 from coldsnap_runtime.unit_record import UnitStore
@@ -101,6 +102,8 @@ class _Restore:
         ladder = ladder_of(self._request.image_mode, self._request.image, self._capture)
         for item in ladder.left:
             self._context.log(f"image mode {item.rung} is not taken: {item.reason}")
+            reason = f"not taken: {item.code}: {item.reason}"
+            self._timing.add("ladder", boottime(), 0.0, rung=item.rung, reason=reason)
         subject = Subject(
             self._request,
             self._capture,

@@ -115,7 +115,16 @@ def test_plain_is_plain(workplace: Workplace, first: Any, image: Path) -> None:
 
 
 def test_mmap_without_a_guard_falls_to_ext(workplace: Workplace, first: Any, image: Path) -> None:
-    done = climb(workplace, image, image_mode="mmap")
+    request, timing = RestoreRequest("u0", "r", image, DIGEST, image_mode="mmap"), Timing()
+    done = restore_by_ladder(request, workplace.context, workplace.installation, timing)
+    spans = {
+        span["attributes"]["rung"]: span["attributes"]
+        for span in timing.to_json()["spans"]
+        if span["name"] == "ladder"
+    }
+    assert "without memory_guard" in spans["mmap"]["reason"]
+    assert "reason" not in spans["ext"]
+    assert any("pages came by ext" in event["message"] for event in workplace.events)
     assert (done.process_image["rung"], left(done)) == ("ext", ["mmap.no-guard"])
     answers_as(workplace, first, done)
 
