@@ -121,3 +121,35 @@ def test_neither_works_and_a_cold_start_is_the_last_resort(captured: Project) ->
     finally:
         os.utime(touched, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         shutil.move(kept, blob)
+
+
+STATUS = """
+coldsnap: plan/v1
+name: what-runs
+vars: {model: {type: path, description: folder}, port: {type: int, description: port}}
+engine: reference
+model: {id: reference, path: "{{ vars.model }}"}
+units: [{id: engine, ports: [{inner: 8000, port: "{{ vars.port }}"}]}]
+steps:
+  - {id: stage, type: core.stage}
+  - {id: status, type: core.status, needs: [stage], with: {demand: serving}}
+"""
+
+
+def test_status_tells_where_the_weights_came_from(captured: Project) -> None:
+    project = captured
+    restored(project, provider="recovery")
+    plan = project.folder / "status.yaml"
+    plan.write_text(STATUS)
+    seen = project.diff(str(plan), "--all")
+    assert "weights recovery" in seen.stdout
+    done = project.apply(str(plan))
+    assert done.returncode == 0, done.stderr
+    (item,) = project.output("status", "generations")
+    assert (item["state"], item["driver"], item["same"]) == ("serving", "criu", True)
+    assert item["provider"]["used"] == "recovery"
+    assert item["rss_bytes"] > 0
+    project.kill_units()
+    gone = project.apply(str(plan))
+    assert gone.returncode == 1
+    assert "status.not-serving" in gone.stderr
