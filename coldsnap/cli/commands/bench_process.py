@@ -47,7 +47,7 @@ def process_restore(
         Path | None, typer.Option("--dir", metavar="DIR", help="Where the scratch folder is made.")
     ] = None,
 ) -> None:
-    """Restore one process image again and again, by every way its pages can come, in turns.
+    """Restore one process image in turns by every way that its pages can come.
 
     One of each goes before and is not counted. Times run from the call to the processes being
     there, and to the first answer, which touches a part of the memory as a request does. Needs
