@@ -58,6 +58,15 @@ def test_the_form_of_a_profile(runtime):
     assert identity["architecture"] == os.uname().machine
 
 
+def test_huge_pages_are_told_and_never_a_lack():
+    """Restores do not profit from them (docs/benchmarks.md), whatever the mode."""
+    found = features(alone())["huge-pages"]
+    modes = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    mode = modes.read_text().partition("[")[2].partition("]")[0] if modes.exists() else "unknown"
+    assert (found["status"], found["reason"], found["remedy"]) == ("passed", "", "")
+    assert found["evidence"] == {"mode": mode}
+
+
 def test_reasons_do_not_change_between_two_looks(runtime):
     """A saved plan compares them: a number that moves by itself would make it stale."""
     keep = ("id", "status", "reason", "remedy")
