@@ -48,6 +48,9 @@ def _answer(session: Session, result: RunResult, *, quiet: bool) -> None:
 
     summary = Runs(session.project).summary(RunFolder(Path(result.folder)))
     report = report_of(summary.history, result.state.value) if summary.history else None
+    if report:
+        # What this command took: the run itself may have begun long before a resume or rollback.
+        report = replace(report, seconds=result.seconds or None)
     if not quiet:
         session.answer(
             lambda: closing_text(report, _near(result.folder), session.palette) if report else "",

@@ -310,8 +310,8 @@ def test_no_color_holds_on_a_terminal(cli, inventory) -> None:
     assert "\x1b" not in seen
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_during_apply_leaves_a_run_to_resume(cli, inventory, number, code) -> None:
+def cancelled(cli, inventory, number: int) -> tuple[int, str]:
+    """Apply a plan and send it a signal while a step waits; its exit code and its last words."""
     text = PLAN.replace("type: core.sleep}", "type: core.sleep, retry: {attempts: 9, delay: 30s}}")
     (cli.project / "plan.yaml").write_text(text)
     # Without an answer the step cannot be observed: it fails, and waits for its second try.
@@ -329,10 +329,30 @@ def test_a_signal_during_apply_leaves_a_run_to_resume(cli, inventory, number, co
             process.send_signal(number)
             break
     _, rest = process.communicate(timeout=60)
-    assert process.returncode == code
+    inventory(**{"gpu-1": host(UNIT)})
+    return process.returncode, rest
+
+
+@pytest.mark.parametrize("verb", ["resume", "rollback"])
+def test_what_goes_on_later_takes_yes_and_tells_its_own_time(cli, inventory, verb) -> None:
+    cancelled(cli, inventory, signal.SIGINT)
+    time.sleep(4)
+    started = time.monotonic()
+    said = cli("plan", verb, "latest", "--yes").out
+    whole = time.monotonic() - started
+    word = {"resume": "succeeded", "rollback": "rolled-back"}[verb]
+    found = re.search(rf"^ {word}  stop-all in ([\d.]+) (ms|s)$", said, re.MULTILINE)
+    assert found, said
+    took = float(found[1]) / (1000 if found[2] == "ms" else 1)
+    assert took <= whole, "not the time that the run lay idle"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_apply_leaves_a_run_to_resume(cli, inventory, number, code) -> None:
+    returned, rest = cancelled(cli, inventory, number)
+    assert returned == code
     assert "nothing more starts" in rest, rest
     assert cli("runs", "list", "--json").json[0]["state"] == "cancelled"
-    inventory(**{"gpu-1": host(UNIT)})
     resumed = cli("plan", "resume", "latest", "--json").json
     assert resumed["state"] == "succeeded"
 

@@ -112,8 +112,15 @@ def apply(
         coldsnap plan resume 01JD
     """,
 )
-def resume(session: Session, run: Annotated[str, RUN] = "latest") -> None:
+def resume(
+    session: Session,
+    run: Annotated[str, RUN] = "latest",
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Agreed to before: resume never asks.")
+    ] = False,
+) -> None:
     """Go on with a run after its last good step, also after a crash or a reboot."""
+    del yes  # the run was agreed to; accepted, so that it goes beside rollback in scripts
     from coldsnap.cli.plans import load_recorded, working
     from coldsnap.engine.resuming import resume as resume_run
     from coldsnap.engine.runs import Runs
