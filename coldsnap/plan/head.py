@@ -23,6 +23,7 @@ from coldsnap.plan.topology import check_topology, complete
 from coldsnap.plan.unit_rules import with_texts
 from coldsnap.plan.validation import check_typed
 from coldsnap.plan.values import ExpressionError
+from coldsnap.sdk.engine import Engine, drivers_of
 from coldsnap.sdk.spec import Spec
 from coldsnap.sdk.topology import Group, Model, Service, Topology, Unit, Worker
 
@@ -67,7 +68,7 @@ class HeadReader:
 
     def read(self, registry: Registry) -> Head:
         engine = self._engine(registry)
-        driver = self._driver()
+        driver = self._driver(registry.engines.get(engine or ""))
         store = self._text("store", DEFAULT_STORE)
         self._fixed["plan"] |= {"engine": engine, "driver": driver, "store": store}
         model = self._model()
@@ -96,10 +97,11 @@ class HeadReader:
             )
         return name
 
-    def _driver(self) -> Driver:
+    def _driver(self, engine: Engine | None) -> Driver:
         name = self._text("driver", "auto")
         for known in _DRIVERS:
             if name == known:
+                self._check_supported(name, engine)
                 return known  # type: ignore[return-value]
         meant = near(name, _DRIVERS)
         self._problems.add(
@@ -109,6 +111,18 @@ class HeadReader:
             remedy=f'did you mean "{meant}"?' if meant else "",
         )
         return "auto"
+
+    def _check_supported(self, driver: str, engine: Engine | None) -> None:
+        """Before anything is started: a driver that the engine knows nothing of."""
+        if engine is None or driver == "auto" or driver in drivers_of(engine):
+            return
+        able = ", ".join(drivers_of(engine))
+        self._problems.add(
+            "plan.driver-unsupported",
+            f"the engine {engine.name} cannot be captured with driver {driver}",
+            self._document.source(("driver",)),
+            remedy=f"write driver: auto, or one that it supports ({able})",
+        )
 
     def _model(self) -> Model | None:
         if "model" not in self._data:

@@ -3,7 +3,7 @@
 from coldsnap.artifact.errors import ColdSnapError, Source
 from coldsnap.sdk.barrier import Barrier, BarrierOutcome
 from coldsnap.sdk.change import Action, Change, Row, unchanged
-from coldsnap.sdk.engine import Acceptance, Engine, HttpCall, Launch
+from coldsnap.sdk.engine import Acceptance, Engine, HttpCall, Launch, drivers_of
 from coldsnap.sdk.host import FactRequest, Host, JobEvent, OperationRequest, OperationResult
 from coldsnap.sdk.pack import Pack
 from coldsnap.sdk.spec import Duration, Size, Spec, parse_duration, parse_size
@@ -46,6 +46,7 @@ __all__ = [
     "Topology",
     "Unit",
     "Worker",
+    "drivers_of",
     "parse_duration",
     "parse_size",
     "unchanged",

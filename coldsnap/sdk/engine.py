@@ -104,6 +104,22 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class DrivenEngine(Protocol):
+    """An engine that says which snapshot drivers it can be captured with."""
+
+    drivers: tuple[str, ...]
+
+
+def drivers_of(engine: Engine) -> tuple[str, ...]:
+    """Snapshot drivers that an engine supports; ``criu`` alone if it says nothing.
+
+    ``n580`` wants a template (`Launch.template`), ``c580`` and ``n610`` calls that leave the
+    device's memory in a state that NVIDIA's driver can take out of it.
+    """
+    return engine.drivers if isinstance(engine, DrivenEngine) else ("criu",)
+
+
+@runtime_checkable
 class ExportingEngine(Protocol):
     """An engine that can write a payload while it serves: `materialize` needs it."""
 

@@ -7,7 +7,7 @@ and says why it took none of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ from coldsnap.artifact.drivers import (
     TEMPLATE_FEATURE,
     host_feature,
 )
-from coldsnap.sdk import ColdSnapError, FactRequest, JobEvent, StepContext
+from coldsnap.sdk import ColdSnapError, FactRequest, JobEvent, StepContext, drivers_of
 from coldsnap_core.target import checked, host_of, place
 
 PROFILE = "coldsnap_core.facts:HostProfile"
+_NOT_SUPPORTED = "the engine does not support it"
 Features = Mapping[str, Mapping[str, Any]]
 
 
@@ -41,11 +42,15 @@ def driver_of(ctx: StepContext) -> str:
         return ctx.plan.driver
     if ctx.unit is None or not ctx.unit.devices:
         return "criu"
-    return select(_features(ctx), ctx.where).driver
+    return select(_features(ctx), ctx.where, _supported(ctx)).driver
 
 
-def select(features: Features, where: str = "") -> Selection:
+def select(
+    features: Features, where: str = "", supported: Collection[str] = PREFERENCE
+) -> Selection:
     """What `auto` takes for a unit with devices on a host with these features.
+
+    `supported`: drivers that the engine can be captured with.
 
     What is only not known yet (a host before staging has no CRIU) counts as able.
 
@@ -54,7 +59,7 @@ def select(features: Features, where: str = "") -> Selection:
     """
     taken, others = "", []
     for driver in PREFERENCE:
-        reason = _obstacle(driver, features)
+        reason = _obstacle(driver, features) if driver in supported else _NOT_SUPPORTED
         if not reason and taken:
             reason = f"{taken} comes first"
         if reason:
@@ -63,13 +68,14 @@ def select(features: Features, where: str = "") -> Selection:
             taken = driver
     if taken:
         return Selection(taken, tuple(others))
-    first = features.get(f"driver.{PREFERENCE[1]}", {})
+    able = next((driver for driver in PREFERENCE[1:] if driver in supported), "")
+    remedy = str(features.get(f"driver.{able}", {}).get("remedy") or "see coldsnap doctor")
     raise ColdSnapError(
         "driver.none-fits",
         "the unit has devices, and no snapshot driver for them works on this host",
         where,
         details=tuple(f"{driver}: {reason}" for driver, reason in others),
-        remedy=str(first.get("remedy") or "see coldsnap doctor"),
+        remedy=remedy if able else "write driver: criu for an engine that leaves CUDA alone",
     )
 
 
@@ -89,7 +95,8 @@ def told(ctx: StepContext, features: Sequence[Mapping[str, Any]]) -> str:
     if ctx.plan.driver == "auto":
         if not _has_devices(ctx):
             return ""
-        chosen = select({str(item["id"]): item for item in features}, ctx.where)
+        by_id = {str(item["id"]): item for item in features}
+        chosen = select(by_id, ctx.where, _supported(ctx))
         others = "; ".join(f"{driver}: {reason}" for driver, reason in chosen.others)
         return f"driver {chosen.driver} ({others})"
     return warning(ctx.plan.driver, has_devices=_has_devices(ctx))
@@ -124,6 +131,10 @@ def _obstacle(driver: str, features: Features) -> str:
 def _has_devices(ctx: StepContext) -> bool:
     topology = ctx.plan.topology
     return any(unit.devices for unit in topology.units) if topology else False
+
+
+def _supported(ctx: StepContext) -> Collection[str]:
+    return PREFERENCE if ctx.engine is None else drivers_of(ctx.engine)
 
 
 def _features(ctx: StepContext) -> Features:

@@ -41,6 +41,7 @@ class ReferenceEngine:
     """Implements `coldsnap.sdk.Engine`."""
 
     name = "reference"
+    drivers = ("criu",)
 
     def launch(self, unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> Launch:
         """The unit's command, or the engine of the runtime pack on the plan's model.

@@ -77,6 +77,7 @@ class VllmEngine:
     """Implements `coldsnap.sdk.Engine`."""
 
     name = "vllm"
+    drivers = ("criu", "c580", "n580", "n610")
 
     def launch(self, unit: Unit, model: Model, host_vars: Mapping[str, Any]) -> Launch:
         """The unit's command, or vLLM's API server from the host variable ``vllm_python``.

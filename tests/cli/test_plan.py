@@ -243,6 +243,18 @@ def test_finished_runs_are_not_resumed_or_rolled_back(cli, inventory) -> None:
     assert "error[run.unknown]" in cli("plan", "resume", "01ZZZ", code=1).err
 
 
+@pytest.mark.parametrize("driver", ["n580", "c580", "n610"])
+def test_a_driver_that_the_engine_does_not_support_is_refused_first(cli, inventory, driver) -> None:
+    """Not after the engine was started, paused and dumped with another one."""
+    plan = PLAN.replace("engine: reference", f"engine: reference\ndriver: {driver}")
+    (cli.project / "plan.yaml").write_text(plan)
+    for verb in (["validate"], ["diff"], ["apply", "--yes"]):
+        done = cli("plan", verb[0], "plan.yaml", *verb[1:], code=1)
+        assert "error[plan.driver-unsupported]" in done.err
+        assert f"the engine reference cannot be captured with driver {driver}" in done.err
+    assert not (cli.project / ".coldsnap" / "runs").exists()
+
+
 def test_a_store_that_is_not_the_plans_is_refused_or_told(cli, inventory) -> None:
     """A plan says itself where its captures live; a flag cannot change what was reviewed."""
     done = cli("--store", "oci-layout:/srv/other", "plan", "validate", "plan.yaml", code=1)

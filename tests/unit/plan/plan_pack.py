@@ -101,6 +101,7 @@ class Note(_Quiet):
 
 class DemoEngine:
     name = "demo"
+    drivers = ("criu", "c580")
 
     def launch(self, unit, model, host_vars):
         return Launch(("demo",))

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from coldsnap.artifact.drivers import DRIVERS, PREFERENCE, QUALIFICATIONS
-from coldsnap.sdk import ColdSnapError, Unit
+from coldsnap.sdk import ColdSnapError, Unit, drivers_of
 from coldsnap_core import drivers
 from coldsnap_core.drivers import admits, driver_feature, driver_of, select, told, warning
+from coldsnap_reference.engine import ReferenceEngine
+from coldsnap_vllm.engine import VllmEngine
 
 OLD = {"status": "unsupported", "reason": "NVIDIA driver 570.1 is older than 580", "remedy": "r"}
 TOO_OLD_FOR_610 = {"status": "unsupported", "reason": "NVIDIA driver 580.1 is older than 610"}
@@ -31,11 +33,12 @@ class Host:
         return {"features": [{"id": f"driver.{name}", **f} for name, f in self.found.items()]}
 
 
-def context(driver: str, devices=(), **found):
+def context(driver: str, devices=(), engine=None, **found):
     unit = Unit(id="u", devices=devices)
     return SimpleNamespace(
         plan=SimpleNamespace(driver=driver, topology=SimpleNamespace(units=(unit,))),
         unit=unit,
+        engine=engine,
         host=Host(**(found or {"n610": TOO_OLD_FOR_610, "c580": PASSED, "n580": PASSED})),
         runtime=SimpleNamespace(digest="sha256:00"),
         where="host",
@@ -87,6 +90,22 @@ def test_auto_where_none_fits():
     assert caught.value.code == "driver.none-fits"
     assert [line.partition(":")[0] for line in caught.value.details] == ["n610", "c580", "n580"]
     assert "570.1 is older than 580" in caught.value.details[1]
+
+
+def test_auto_takes_only_what_the_engine_supports():
+    assert driver_of(context("auto", (0,), VllmEngine())) == "c580"
+    able = {"n610": PASSED, "c580": PASSED, "n580": PASSED}
+    with pytest.raises(ColdSnapError) as caught:
+        driver_of(context("auto", (0,), ReferenceEngine(), **able))
+    assert caught.value.code == "driver.none-fits"
+    assert set(caught.value.details) == {f"{d}: the engine does not support it" for d in able}
+    assert caught.value.remedy.startswith("write driver: criu")
+    assert driver_of(context("auto", (), ReferenceEngine())) == "criu"
+
+
+def test_an_engine_that_says_nothing_supports_criu():
+    assert drivers_of(SimpleNamespace(name="silent")) == ("criu",)
+    assert drivers_of(VllmEngine()) == ("criu", "c580", "n580", "n610")
 
 
 @pytest.mark.parametrize("name", ["criu", "c580", "n580", "n610"])
