@@ -77,7 +77,8 @@ def _tiles(report: RunReport) -> list[tuple[str, str]]:
     tiles = []
     if report.races:
         best = report.races[0]
-        tiles.append((duration(best.restore_seconds), "restore to first token"))
+        done = "started cold, to first token" if best.started_cold else "restore to first token"
+        tiles.append((duration(best.restore_seconds), done))
         if best.cold_seconds is not None:
             tiles.append((duration(best.cold_seconds), "cold start to first token"))
         if best.ratio is not None:

@@ -42,6 +42,8 @@ class Race:
     """Of the cold start that the capture was made of."""
     facts: tuple[str, ...] = ()
     """How it was done: provider, way of the process image, what was given up on the way."""
+    started_cold: bool = False
+    """It could not be restored: these seconds are those of a cold start, the plan's last resort."""
 
     @property
     def span(self) -> float:
@@ -56,7 +58,7 @@ class Race:
 
     @property
     def ratio(self) -> float | None:
-        if self.cold_seconds is None or self.restore_seconds <= 0:
+        if self.started_cold or self.cold_seconds is None or self.restore_seconds <= 0:
             return None
         return self.cold_seconds / self.restore_seconds
 
@@ -86,9 +88,15 @@ def races_of(instances: Iterable[InstanceHistory]) -> tuple[Race, ...]:
                 until_first_token(phases_of(timings)),
                 recorded_phases(restored[-1].outputs.get("cold_start")),
                 _facts(restored[-1].outputs),
+                _used(restored[-1].outputs) == "cold",
             )
         )
     return tuple(races)
+
+
+def _used(outputs: Mapping[str, Any]) -> str:
+    provider = outputs.get("provider")
+    return text(provider.get("used")) if isinstance(provider, Mapping) else ""
 
 
 def _facts(outputs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -100,7 +108,8 @@ def _facts(outputs: Mapping[str, Any]) -> tuple[str, ...]:
             f"{text(one.get('provider'))}: {text(one.get('code'))}"
             for one in maps(provider.get("faults"))
         ]
-        facts.append(_with(f"weights by {text(provider['used'])}", failed))
+        used = text(provider["used"])
+        facts.append(_with("started cold" if used == "cold" else f"weights by {used}", failed))
     image = outputs.get("process_image")
     if isinstance(image, Mapping) and image.get("rung"):
         left = [

@@ -78,13 +78,15 @@ def result_json(result: RunResult) -> dict[str, Any]:
 
 
 def _race_lines(race: Race, report: RunReport, palette: Palette) -> str:
+    done = palette.paint(*(("started cold", "warn") if race.started_cold else ("restored", "good")))
     words = [
-        f" {palette.paint('restored', 'good')}  {clean(report.plan)}",
+        f" {done}  {clean(report.plan)}",
         clean(f"{race.unit} on {race.host}"),
         f"{duration(race.restore_seconds)} to first token",
     ]
     if race.cold_seconds is not None:
-        words.append(f"cold start {duration(race.cold_seconds)}")
+        when = " at the capture" if race.started_cold else ""
+        words.append(f"cold start{when} {duration(race.cold_seconds)}")
     if race.ratio is not None:
         words.append(palette.paint(times(race.ratio), "strong"))
     if race.same_answer is not None:

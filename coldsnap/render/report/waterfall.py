@@ -39,7 +39,8 @@ def lanes_of(race: Race) -> tuple[Lane, ...]:
     if race.cold_seconds is not None:
         lanes.append(Lane("cold start", 0.0, race.cold_seconds, 0, "cold"))
         lanes += _phases(race.cold_phases, "cold")
-    lanes.append(Lane("restore", 0.0, race.restore_seconds, 0, "restore"))
+    name = "started cold" if race.started_cold else "restore"
+    lanes.append(Lane(name, 0.0, race.restore_seconds, 0, "restore"))
     return (*lanes, *_phases(race.restore_phases, "restore"))
 
 

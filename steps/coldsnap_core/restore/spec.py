@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ValidationInfo, field_validator
+
 from coldsnap.sdk import Duration, Spec
 
 
@@ -33,3 +35,13 @@ class RestoreSpec(Spec):
     cold_start: bool = False
     """Whether the unit may be started cold, as core.launch does, when it cannot be restored: the
     last resort of `provider: auto`. Nothing that serves is stopped for it."""
+
+    @field_validator("cold_start")
+    @classmethod
+    def _only_beside_auto(cls, wanted: bool, info: ValidationInfo) -> bool:
+        provider = info.data.get("provider", "auto")
+        if wanted and provider != "auto":
+            raise ValueError(
+                f"a cold start is the last resort of provider: auto, not of {provider}"
+            )
+        return wanted

@@ -51,6 +51,25 @@ def test_a_restore_ends_in_the_figures_that_matter() -> None:
     ]
 
 
+def test_a_cold_start_is_not_called_a_restore() -> None:
+    found = histories.restored(("gpu-1",))
+    fault = {"provider": "restore", "code": "provider.none-works", "reason": "x"}
+    for instance in found.instances.values():
+        if "provider" in instance.outputs:
+            cold = {"policy": "auto", "used": "cold", "faults": [fault]}
+            instance.outputs = {**instance.outputs, "provider": cold}
+    report = report_of(found)
+    said = closing_text(report).splitlines()
+    assert said[0] == (
+        " started cold  qwen3-8b-restore   u0 on gpu-1   2.7 s to first token"
+        "   cold start at the capture 50 s   same answer: yes"
+    )
+    assert "   started cold (given up: restore: provider.none-works)" in said
+    (race,) = report.races
+    assert race.ratio is None
+    assert "restore" not in {lane.label for lane in lanes_of(race)}
+
+
 def test_spans_stand_where_their_host_says() -> None:
     report = report_of(histories.restored(("gpu-1",)))
     bars = {bar.step: bar for _, bars in report.hosts for bar in bars}
