@@ -21,6 +21,12 @@ CHUNK_BYTES = 4 << 20
 MAX_INDEX_BYTES = 96 << 20
 MAX_EXTENTS = 200_000
 KIND = "coldsnap-payload-pack-index"
+PAYLOAD_REMEDY = (
+    "restore from the model's files and write the payload anew: coldsnap plan apply PLAN "
+    "--var provider=recovery --var materialize=required (inputs of the restore templates); "
+    "or capture it again"
+)
+"""For packs that are missing or damaged."""
 
 Hex = Annotated[str, Text(r"[0-9a-f]{64}", 64, 64, "64 lower-case hex digits")]
 ExtentId = Annotated[str, Text(r"\S(?:.*\S)?", 1, 512, "an extent id: text without outer blanks")]

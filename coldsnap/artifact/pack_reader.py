@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import open_regular, read_regular
-from coldsnap.artifact.pack_index import MAX_INDEX_BYTES, Extent, PackIndex, read_index
+from coldsnap.artifact.pack_index import (
+    MAX_INDEX_BYTES,
+    PAYLOAD_REMEDY,
+    Extent,
+    PackIndex,
+    read_index,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -210,7 +216,7 @@ class PackReader:
         return ColdSnapError(
             f"pack.{reason}",
             f"{self.name} is damaged: extent {extent.id!r}, {place}",
-            remedy="fetch the pack again, or restore with the recovery weights",
+            remedy=PAYLOAD_REMEDY,
         )
 
     def _check_size(self) -> None:

@@ -55,10 +55,12 @@ HttpCalls = Annotated[tuple[HttpCall, ...], Count(0, 64)]
 class CallFailedError(Exception):
     """One try failed; the text says how. Never leaves the modules that make calls."""
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    def __init__(self, message: str, remedy: str = "", code: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
         """What the engine advises."""
+        self.code = code
+        """What the engine calls it."""
 
 
 def perform_all(
@@ -112,7 +114,8 @@ def _try(door: EngineDoor, call: HttpCall, port: int, watch: Watch) -> Any:
     status, data = exchange(door, call, port, watch)
     answer = _json(data)
     if not 200 <= status < 300:  # noqa: PLR2004  (the successful ones)
-        raise CallFailedError(f"HTTP {status}: {_shown(data)}", _told(answer, "remedy"))
+        told = (_told(answer, "remedy"), _told(answer, "code"))
+        raise CallFailedError(f"HTTP {status}: {_shown(data)}", *told)
     if difference := missing_from(call.expect, answer):
         raise CallFailedError(f"the answer lacks {difference}: {_shown(data)}")
     return answer
@@ -254,7 +257,7 @@ def _reason(error: Exception, call: HttpCall) -> str:
 
 def _given_up(door: EngineDoor, call: HttpCall, error: CallFailedError) -> ColdSnapError:
     label = f"{call.method} {call.path}"
-    details = log_tail(door.log)
+    details = (*([f"the engine says {error.code}"] if error.code else ()), *log_tail(door.log))
     if INSIDE_CONTROL in str(error):
         details = (*details, f"{INSIDE_CONTROL} is {door.log.parent} on the host")
     if not call.retry_seconds:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.oci.layout import open_store
 from coldsnap.artifact.oci.quarantine import condemn
+from coldsnap.artifact.pack_index import PAYLOAD_REMEDY
 from coldsnap_runtime.mapped_files import DigestCache
 from coldsnap_runtime.model_files import model_fault
 
@@ -134,14 +135,37 @@ def after(choice: Choice, answers: Sequence[Any], context: Context, unit: str) -
     return choice
 
 
+def failed(choice: Choice, error: ColdSnapError, context: Context) -> ColdSnapError:
+    """Of a hydration: damage is remembered; where only the payload was allowed, it is the error."""
+    said = "; ".join((error.message, *error.details))
+    remember_damage(choice, error.code, said, context)
+    damage = _damage(error.code, said)
+    if not damage or choice.allowed != "native" or error.code == damage:
+        return error
+    return ColdSnapError(
+        damage,
+        f"the payload is damaged: {error.message}",
+        error.where,
+        details=error.details,
+        remedy=PAYLOAD_REMEDY,
+    )
+
+
 def remember_damage(choice: Choice, code: str, reason: str, context: Context) -> None:
     """Quarantine the pack if `code` or `reason` says that its bytes are damaged."""
     if not choice.payload or not choice.store:
         return
-    if code not in _DAMAGE and not any(known in reason for known in _DAMAGE):
+    if not _damage(code, reason):
         return
     if condemn(open_store(Path(choice.store)), choice.payload, f"{code}: {reason}"):
         context.log(f"payload {choice.payload[:19]}.. is quarantined")
+
+
+def _damage(code: str, reason: str) -> str:
+    """The code of a damaged pack that is `code`, or that an engine wrote into `reason`."""
+    if code in _DAMAGE:
+        return code
+    return next((known for known in _DAMAGE if known in reason), "")
 
 
 def _implied(choice: Choice) -> str:

@@ -19,7 +19,7 @@ from coldsnap_runtime.generation_notes import (
 )
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls, perform, perform_all
 from coldsnap_runtime.lease import RunId
-from coldsnap_runtime.providers import Choice, after, remember_damage
+from coldsnap_runtime.providers import Choice, after, failed
 from coldsnap_runtime.template_files import is_template
 from coldsnap_runtime.template_release import start_restored
 from coldsnap_runtime.timing import Timing
@@ -69,8 +69,7 @@ def bring_back_bytes(
                     perform(door, awaited, context)
             answers = perform_all(door, request.calls, timing, context)
         except ColdSnapError as error:
-            remember_damage(choice, error.code, "; ".join((error.message, *error.details)), context)
-            raise
+            raise failed(choice, error, context) from None
         choice = after(choice, answers, context, record.unit)
         size = _payload_bytes(paths) if choice.used == "native" else 0
         span.note(provider=choice.used, **({"bytes": size} if size else {}))

@@ -41,6 +41,16 @@ def payload(project: Project) -> Path:
     return max(blobs, key=lambda path: path.stat().st_size)
 
 
+def rot(blob: Path) -> None:
+    """One bit, and no time stamp tells."""
+    stat, data = blob.stat(), bytearray(blob.read_bytes())
+    data[len(data) // 2] ^= 1
+    blob.chmod(0o600)
+    blob.write_bytes(data)
+    blob.chmod(0o400)
+    os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
 def restored(project: Project, **variables: str) -> dict[str, object]:
     project.kill_units()
     done = project.apply(RESTORE, **variables)
@@ -79,12 +89,21 @@ def test_a_payload_that_rots_quietly(captured: Project) -> None:
     """No time stamp tells; a chunk's digest does, while it is hydrated."""
     project = captured
     blob = payload(project)
-    stat, data = blob.stat(), bytearray(blob.read_bytes())
-    data[len(data) // 2] ^= 1
-    blob.chmod(0o600)
-    blob.write_bytes(data)
+    sound = blob.read_bytes()
+    rot(blob)
+    refused = project.apply(RESTORE, provider="native", unit="other", port=project.port + 1)
+    assert refused.returncode == 1
+    assert "error[pack.chunk-differs]" in refused.stderr
+    assert "--var provider=recovery --var materialize=required" in refused.stderr
+    again = project.apply(RESTORE, provider="native", unit="other", port=project.port + 1)
+    assert "error[store.blob-quarantined]" in again.stderr
+    assert "--var provider=recovery --var materialize=required" in again.stderr
+
+    blob.unlink()
+    blob.write_bytes(sound)  # another file: the note is void
     blob.chmod(0o400)
-    os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert restored(project)["used"] == "native"
+    rot(blob)
     found = restored(project)
     assert found["used"] == "recovery"
     assert found["faults"][0]["code"] == "pack.chunk-differs"
@@ -111,9 +130,14 @@ def test_neither_works_and_a_cold_start_is_the_last_resort(captured: Project) ->
         plan.write_text(
             text.replace("artifact: reference,", "artifact: reference, cold_start: true,")
         )
+        refused = project.diff(str(plan), provider="native")
+        assert refused.returncode == 1
+        assert "last resort of provider: auto, not of native" in refused.stderr
         project.kill_units()
         done = project.apply(str(plan))
         assert done.returncode == 0, done.stderr
+        assert "started cold  reference-restore" in done.stdout
+        assert "restored  " not in done.stdout
         found = project.output("restore.restore", "provider")
         assert found["used"] == "cold"
         assert found["faults"][0]["code"] == "provider.none-works"

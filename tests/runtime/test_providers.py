@@ -137,7 +137,8 @@ def test_damage_found_while_hydrating_ends_the_generation_under_native(
     manifest = published(host, model)
     damage(payload(host), quietly=True)
     error = host.restore(manifest, then=THEN, provider="native").error
-    assert "chunk-differs" in str(error)
+    assert error["code"] == "pack.chunk-differs"
+    assert "provider=recovery" in error["remedy"]
     assert serving(host) == [1]
     assert restored(host, manifest)["faults"][0]["code"] == "store.blob-quarantined"
 

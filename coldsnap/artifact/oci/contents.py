@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FACTS = ("path", "role", "owner", "sha256", "bytes")
 """Of a file, as the descriptor has them."""
-_REMEDY = "publish or fetch the artifact again, or check the store's disk"
+_REMEDY = "capture it again, or copy the file from another store; check the store's disk"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from coldsnap.artifact.oci.contents import Contents, load_contents
 from coldsnap.artifact.oci.pins import pin as set_pin
 from coldsnap.artifact.oci.quarantine import condemn, reason_against
 from coldsnap.artifact.oci.verify import check_files
+from coldsnap.artifact.pack_index import PAYLOAD_REMEDY
 from coldsnap.artifact.rules import RELATIVE_PATH
 from coldsnap.artifact.weights import PAYLOAD_INDEX_ROLE, PAYLOAD_ROLE
 
@@ -129,6 +130,7 @@ def _check_payload(
             if error.code == "store.blob-differs" and error.message.startswith(layer.path):
                 condemn(store, layer.digest, error.message)
         if payload == "required":
+            error.remedy = PAYLOAD_REMEDY
             raise
         return error, 0
 
@@ -146,7 +148,7 @@ def _refuse_condemned(store: Store, packs: tuple[Layer, ...], policy: Policy) ->
                 "store.blob-quarantined",
                 f"{layer.path} was found damaged before in store {store.root}",
                 details=(reason,),
-                remedy="publish or materialize it again, or verify it: coldsnap artifact verify",
+                remedy=PAYLOAD_REMEDY,
             )
 
 

@@ -139,7 +139,7 @@ def _hash(store: Store, layer: Layer) -> None:
             f"store.{reason}",
             f"{layer.path} {said} in store {store.root}",
             details=(error.message, *error.details),
-            remedy="publish or fetch the artifact again; nothing was restored from it",
+            remedy="capture it again, or copy the file from another store; nothing was restored",
         ) from None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.pack_index import PAYLOAD_REMEDY
 from coldsnap_runtime.hydrate.structures import Code
 
-_REFETCH = "fetch the pack again, or restore with the recovery weights"
 _CODES: dict[int, tuple[str, str]] = {
     Code.INVALID: ("hydrate.invalid", ""),
     Code.MISSING: ("file.missing", ""),
@@ -14,8 +14,8 @@ _CODES: dict[int, tuple[str, str]] = {
     Code.SHORT: ("pack.short", ""),
     Code.GROWN: ("pack.grown", ""),
     Code.CHANGED: ("pack.changed", "let nothing write to the pack, and try again"),
-    Code.DIFFERS: ("pack.chunk-differs", _REFETCH),
-    Code.PADDING: ("pack.padding", _REFETCH),
+    Code.DIFFERS: ("pack.chunk-differs", PAYLOAD_REMEDY),
+    Code.PADDING: ("pack.padding", PAYLOAD_REMEDY),
     Code.CANCELLED: ("hydrate.cancelled", ""),
     Code.DEADLINE: ("hydrate.deadline", "give it more time, or look at what slows the disk"),
     Code.DISK_FULL: (

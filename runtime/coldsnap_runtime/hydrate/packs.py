@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.pack_index import PAYLOAD_REMEDY
 from coldsnap_runtime.hydrate.session import (
     Cancel,
     Entry,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from coldsnap_runtime.hydrate.session import NamePlace
 
 ALGORITHMS = {"sha256": Algorithm.SHA256, "blake3": Algorithm.BLAKE3}
-_REFETCH = "fetch the pack again, or restore with the recovery weights"
 
 
 class Packed(Protocol):
@@ -278,4 +278,4 @@ def _namer(pack: Packed, extents: Sequence[Extent]) -> NamePlace:
 
 def _damaged(pack: Packed, reason: str, extent: Extent, place: str) -> ColdSnapError:
     message = f"{pack.name} is damaged: extent {extent.id!r}, {place}"
-    return ColdSnapError(f"pack.{reason}", message, remedy=_REFETCH)
+    return ColdSnapError(f"pack.{reason}", message, remedy=PAYLOAD_REMEDY)
