@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from coldsnap.artifact.drivers import host_feature
 from coldsnap.render.artifact_memory import areas_of, memory_text
 from coldsnap.render.artifact_rungs import rungs_text
 from coldsnap.render.columns import Cell, table
@@ -77,7 +78,7 @@ def _identity(artifact: Artifact, palette: Palette) -> str:
 
 
 def _needs(made: Descriptor) -> str:
-    lines = [f"  features {', '.join(feature.id for feature in made.requires.features)}"]
+    lines = [f"  features {clean(', '.join(_features(made)))}"]
     for unit in made.compatibility.units:
         words = [f"  unit {unit.unit}: {unit.architecture}"]
         if made.extensions.cpu_flags:
@@ -91,6 +92,18 @@ def _needs(made: Descriptor) -> str:
         total = sum(file.bytes for file in files)
         lines.append(f"  {plural(len(files), 'mapped file')} unchanged ({size(total)})")
     return "\n".join(lines)
+
+
+def _features(made: Descriptor) -> list[str]:
+    """By the names of `coldsnap doctor`: the one that admits the driver, and what goes beyond it.
+
+    Those of the driver's contract are not listed one by one: a template without devices needs
+    nothing of CUDA, and what a GPU must be able to do is measured as the driver's feature.
+    """
+    driver = made.snapshot_driver
+    has_devices = any(unit.devices for unit in made.compatibility.units)
+    beyond = {feature.id for feature in made.requires.features} - set(driver.base_requirements)
+    return [host_feature(driver.id, has_devices=has_devices), *sorted(beyond)]
 
 
 def _by_role(artifact: Artifact) -> dict[str, list[tuple[str, int]]]:

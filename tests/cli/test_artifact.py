@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from coldsnap.artifact.decode import encode
+from coldsnap.artifact.drivers import DRIVERS
+
 _path = Path(__file__).parents[1] / "unit" / "artifact" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("artifact_conftest", _path)
 captures = importlib.util.module_from_spec(_spec)
@@ -52,6 +55,41 @@ def test_inspect(cli, store) -> None:
     assert data["descriptor"]["format"] == 9
     by_prefix = cli("artifact", "inspect", data["manifest"][7:19], "--json").json
     assert by_prefix == data
+
+
+@pytest.mark.parametrize(
+    ("driver", "devices", "needed"),
+    [
+        ("criu", 0, "driver.criu, io-uring"),
+        ("n580", 0, "criu-process-template, io-uring"),
+        ("n580", 1, "driver.n580, io-uring"),
+    ],
+)
+def test_what_a_host_needs_is_told_by_the_names_of_doctor(
+    cli, tmp_path, driver, devices, needed
+) -> None:
+    """A template without devices wants nothing of CUDA."""
+    contract = DRIVERS[driver]
+    features = sorted([*contract.base_requirements, "io-uring"])
+    unit = {"unit": "u0", "architecture": "x86_64"}
+    if devices:
+        device = {"slot": 0, "gpu_name": "NVIDIA H200", "compute_capability": "9.0"}
+        unit |= {"devices": [device], "nvidia_driver_min": "580"}
+    draft = captures.make_draft({"objects": [], "payloads": []})
+    launched = draft["launch"]["units"][0] | {"devices": [str(slot) for slot in range(devices)]}
+    worker = draft["launch"]["execution"]["workers"][0]
+    workers = [worker | {"device_slots": list(range(devices))}]
+    execution = draft["launch"]["execution"] | {"workers": workers}
+    changes = {
+        "snapshot_driver": encode(contract),
+        "requires": {"features": [{"id": name} for name in features]},
+        "launch": draft["launch"] | {"units": [launched], "execution": execution},
+        "compatibility": {"units": [unit]},
+    }
+    captures.publish_one(tmp_path / "one", tmp_path / "store", tags=["demo"], changes=changes)
+    cli.env["COLDSNAP_STORE"] = f"oci-layout:{tmp_path / 'store'}"
+    lines = cli("artifact", "inspect", "demo").out.splitlines()
+    assert lines[lines.index("needs on a host") + 1] == f"  features {needed}"
 
 
 def test_what_is_not_in_the_store(cli, store) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from runtime_target import criu_command
 
+from coldsnap.artifact.drivers import DRIVERS, host_feature
+
 PROBE = Path(__file__).parents[2] / "runtime" / "coldsnap_runtime" / "probe.py"
 STATUSES = {"passed", "failed", "unsupported", "unqualified"}
 
@@ -291,6 +293,8 @@ def test_gpu_drivers_by_the_version_that_nvml_reports(tmp_path, version, c580, n
 
 def test_a_template_needs_no_gpu():
     found = features(alone())
+    needed = {host_feature(name, has_devices=have) for name in DRIVERS for have in (False, True)}
+    assert needed <= set(found), "artifact inspect tells what a host needs by these names"
     template, criu = found["criu-process-template"], found["driver.criu"]
     assert {**template, "id": ""} == {**criu, "id": ""}
     assert found["driver.n580"]["status"] == "unsupported"
