@@ -147,6 +147,22 @@ def test_neither_works_and_a_cold_start_is_the_last_resort(captured: Project) ->
         shutil.move(kept, blob)
 
 
+def test_a_native_restore_notes_that_it_had_no_fallback(captured: Project) -> None:
+    project = captured
+    touched = project.model / "model.safetensors"
+    stat = touched.stat()
+    os.utime(touched, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    try:
+        project.kill_units()
+        done = project.apply(RESTORE)
+    finally:
+        os.utime(touched, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert done.returncode == 0, done.stderr
+    note = "weights by native; recovery would not be possible: recovery.model-changed"
+    assert note in done.stdout
+    assert "given up" not in done.stdout
+
+
 STATUS = """
 coldsnap: plan/v1
 name: what-runs

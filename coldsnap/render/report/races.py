@@ -104,12 +104,7 @@ def _facts(outputs: Mapping[str, Any]) -> tuple[str, ...]:
     facts = []
     provider = outputs.get("provider")
     if isinstance(provider, Mapping) and provider.get("used"):
-        failed = [
-            f"{text(one.get('provider'))}: {text(one.get('code'))}"
-            for one in maps(provider.get("faults"))
-        ]
-        used = text(provider["used"])
-        facts.append(_with("started cold" if used == "cold" else f"weights by {used}", failed))
+        facts.append(_weights(text(provider["used"]), maps(provider.get("faults"))))
     image = outputs.get("process_image")
     if isinstance(image, Mapping) and image.get("rung"):
         left = [
@@ -117,6 +112,15 @@ def _facts(outputs: Mapping[str, Any]) -> tuple[str, ...]:
         ]
         facts.append(_with(f"process image by {text(image['rung'])}", left))
     return tuple(facts)
+
+
+def _weights(used: str, faults: Iterable[Mapping[str, Any]]) -> str:
+    """Only what came before the provider that was used was given up; recovery is never first."""
+    told = [(text(one.get("provider")), text(one.get("code"))) for one in faults]
+    failed = [f"{name}: {code}" for name, code in told if (used, name) != ("native", "recovery")]
+    said = _with("started cold" if used == "cold" else f"weights by {used}", failed)
+    without = [code for name, code in told if (used, name) == ("native", "recovery")]
+    return f"{said}; recovery would not be possible: {', '.join(without)}" if without else said
 
 
 def _with(text: str, given_up: list[str]) -> str:

@@ -9,6 +9,7 @@ from coldsnap.render.errors import error_text
 from coldsnap.render.palette import PLAIN, Palette, clean
 from coldsnap.render.quantities import duration, local_time, plural, short_digest, size, times
 from coldsnap.render.report.waterfall import waterfall_text
+from coldsnap.render.run_states import run_word
 
 if TYPE_CHECKING:
     from coldsnap.engine.outcome import RunResult
@@ -42,7 +43,7 @@ def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) 
         lines.append(f" {palette.paint('nothing to do', 'good')}  {clean(report.plan)}")
     if not lines:
         took = f" in {duration(report.seconds)}" if report.seconds is not None else ""
-        word = palette.paint(report.state, STATE_STYLES.get(report.state, ""))
+        word = palette.paint(run_word(report.state), STATE_STYLES.get(report.state, ""))
         lines.append(f" {word}  {clean(report.plan)}{took}")
     if report.state in _UNFINISHED:
         run = report.run
@@ -96,7 +97,9 @@ def _race_lines(race: Race, report: RunReport, palette: Palette) -> str:
     if race.parts:
         lines.append("   " + "   ".join(_part(*part) for part in race.parts))
     lines += [
-        f"   {palette.paint(clean(fact), 'warn')}" for fact in race.facts if "given up" in fact
+        f"   {palette.paint(clean(fact), 'warn' if 'given up' in fact else 'hint')}"
+        for fact in race.facts
+        if "given up" in fact or "not be possible" in fact
     ]
     return "\n".join(lines)
 
@@ -115,7 +118,7 @@ def _capture_line(report: RunReport, palette: Palette) -> str:
 def report_text(report: RunReport, palette: Palette = PLAIN) -> str:
     """``runs show``: the head, the steps of each host, what failed."""
     took = f" in {duration(report.seconds)}" if report.seconds is not None else ""
-    word = palette.paint(report.state, STATE_STYLES.get(report.state, ""))
+    word = palette.paint(run_word(report.state), STATE_STYLES.get(report.state, ""))
     parts = [
         (
             f"run {report.run}  {clean(report.plan)}  {word}{took}  "

@@ -70,6 +70,19 @@ def test_a_cold_start_is_not_called_a_restore() -> None:
     assert "restore" not in {lane.label for lane in lanes_of(race)}
 
 
+def test_what_a_native_restore_could_not_have_fallen_back_to_is_a_note() -> None:
+    found = histories.restored(("gpu-1",))
+    fault = {"provider": "recovery", "code": "recovery.model-changed", "reason": "x"}
+    for instance in found.instances.values():
+        if "provider" in instance.outputs:
+            native = {"policy": "auto", "used": "native", "faults": [fault]}
+            instance.outputs = {**instance.outputs, "provider": native}
+    said = closing_text(report_of(found))
+    assert "given up" not in said
+    note = "   weights by native; recovery would not be possible: recovery.model-changed"
+    assert note in said.splitlines()
+
+
 def test_spans_stand_where_their_host_says() -> None:
     report = report_of(histories.restored(("gpu-1",)))
     bars = {bar.step: bar for _, bars in report.hosts for bar in bars}
