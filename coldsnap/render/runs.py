@@ -9,6 +9,7 @@ from coldsnap.render.palette import PLAIN, Palette
 from coldsnap.render.quantities import ago, duration
 from coldsnap.render.report.model import plan_name
 from coldsnap.render.report.text import STATE_STYLES
+from coldsnap.render.run_states import run_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ def runs_text(runs: Sequence[RunSummary], palette: Palette = PLAIN) -> str:
             (
                 run.id,
                 plan_name(history.header) if history else "-",
-                Cell(run.state, STATE_STYLES.get(run.state, "")),
+                Cell(run_word(run.state), STATE_STYLES.get(run.state, "")),
                 _counts(history),
                 duration(history.seconds) if history else "-",
                 ago(history.started) if history else "-",

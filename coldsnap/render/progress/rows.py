@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from coldsnap.engine.events import Kind, RunEvent
 from coldsnap.render.palette import clean
 from coldsnap.render.quantities import duration, rate, size_pair
+from coldsnap.render.run_states import run_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,9 @@ def sentence(event: RunEvent, *, verbose: bool = False) -> tuple[str, str] | Non
         return f"run {event.run} started", "dim"
     if event.kind is Kind.RUN_FINISHED:
         took = f" in {duration(event.seconds)}" if event.seconds is not None else ""
-        return f"run {event.run} {event.state}{took}", _RUN_STYLES.get(event.state, "error")
+        return f"run {event.run} {run_word(event.state)}{took}", _RUN_STYLES.get(
+            event.state, "error"
+        )
     if event.kind is Kind.CANCELLING:
         return clean(event.message) or CANCELLING, "warn"
     return _step_sentence(event, verbose=verbose)

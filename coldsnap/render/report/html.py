@@ -15,6 +15,7 @@ from coldsnap.render.errors import error_text
 from coldsnap.render.palette import clean
 from coldsnap.render.quantities import duration, fine, local_time, short_digest, size, times
 from coldsnap.render.report.waterfall import Lane, lanes_of
+from coldsnap.render.run_states import run_word
 
 if TYPE_CHECKING:
     from coldsnap.render.report.model import RunReport, SpanBar, StepBar
@@ -48,7 +49,7 @@ def report_html(report: RunReport) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(duration=duration, size=size, digest=short_digest)
+    environment.filters.update(duration=duration, size=size, digest=short_digest, run_word=run_word)
     page: str = environment.get_template("report.html.j2").render(_context(report))
     return page
 

@@ -96,7 +96,7 @@ def test_plain_says_one_line_per_transition() -> None:
             "cancelling: running steps are finished or undone, please wait"
             " (Ctrl-C again stops at once)"
         ),
-        "run 01RUN recovered in 12 s",
+        "run 01RUN failed, put back in 12 s",
     ]
 
 
