@@ -51,6 +51,17 @@ def rot(blob: Path) -> None:
     os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
+def foreseen(project: Project, state: str, code: str) -> None:
+    """A preview knows: under auto a row says so, under native it is an error."""
+    other = {"unit": "other", "port": project.port + 1}
+    said = project.diff(RESTORE, **other)
+    assert said.returncode == 0, said.stderr
+    assert f"{state}: weights from the model's files (recovery)" in said.stdout
+    native = project.diff(RESTORE, provider="native", **other)
+    assert native.returncode == 1
+    assert code in native.stdout + native.stderr
+
+
 def restored(project: Project, **variables: str) -> dict[str, object]:
     project.kill_units()
     done = project.apply(RESTORE, **variables)
@@ -65,6 +76,7 @@ def test_a_lost_payload_and_what_each_policy_makes_of_it(captured: Project) -> N
     blob = payload(project)
     blob.unlink()
 
+    foreseen(project, "missing", "store.blob-missing")
     refused = project.apply(RESTORE, provider="native", unit="other", port=project.port + 1)
     assert refused.returncode == 1
     assert "store.blob-missing" in refused.stderr
@@ -95,6 +107,7 @@ def test_a_payload_that_rots_quietly(captured: Project) -> None:
     assert refused.returncode == 1
     assert "error[pack.chunk-differs]" in refused.stderr
     assert "--var provider=recovery --var materialize=required" in refused.stderr
+    foreseen(project, "quarantined", "store.blob-quarantined")
     again = project.apply(RESTORE, provider="native", unit="other", port=project.port + 1)
     assert "error[store.blob-quarantined]" in again.stderr
     assert "--var provider=recovery --var materialize=required" in again.stderr

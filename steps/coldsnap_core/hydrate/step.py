@@ -20,7 +20,7 @@ from coldsnap_core.hydrate.spec import HydrateSpec
 from coldsnap_core.target import command
 from coldsnap_core.units import chosen, detail, observe_unit, status_question
 
-_BACK = "model bytes and KV back, digests checked"
+_BACK = "model bytes and KV back, checked"
 
 
 class Hydrate(Step[HydrateSpec]):

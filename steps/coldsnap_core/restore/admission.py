@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coldsnap.sdk import ColdSnapError
+from coldsnap_core.restore.spec import RestoreSpec
 
 
 def admit(descriptor: Mapping[str, Any], identity: Mapping[str, Any], where: str) -> None:
@@ -41,6 +42,25 @@ def admit(descriptor: Mapping[str, Any], identity: Mapping[str, Any], where: str
         _admit_driver(str(descriptor.get("nvidia_driver_min") or ""), identity, where)
         for device in devices:
             _admit_gpu(device, identity.get("gpus") or (), where)
+
+
+def admit_payload(spec: RestoreSpec, seen: Mapping[str, Any], where: str) -> str:
+    """What a preview says of a payload that is not as it was captured; empty for a sound one.
+
+    Raises:
+        ColdSnapError: ``store.blob-missing``, ``store.blob-differs``, ``store.blob-quarantined``
+            where no other provider is allowed.
+    """
+    fault = seen.get("payload_fault")
+    if not fault or spec.provider == "recovery":
+        return ""
+    if spec.verify == "full" and fault["state"] == "quarantined":
+        return ", quarantined: every byte is read again"
+    if spec.provider == "native":
+        error = ColdSnapError.from_json(fault["error"])
+        error.where = error.where or where
+        raise error
+    return f" {fault['state']}: weights from the model's files (recovery)"
 
 
 def _admit_driver(floor: str, identity: Mapping[str, Any], where: str) -> None:

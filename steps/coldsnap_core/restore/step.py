@@ -20,7 +20,7 @@ from coldsnap_core.accept.request import questions
 from coldsnap_core.captures import short, size
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import mounts_of, unit_of
-from coldsnap_core.restore.admission import admit
+from coldsnap_core.restore.admission import admit, admit_payload
 from coldsnap_core.restore.cold import may_start_cold, provider, start_cold
 from coldsnap_core.restore.spec import RestoreSpec
 from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
@@ -74,6 +74,7 @@ class Restore(Step[RestoreSpec]):
         found = ask(ctx, "store.resolve", _reference(spec, ctx))
         seen["manifest"] = found.get("manifest") or ""
         seen["descriptor"] = _essentials(found.get("descriptor") or {})
+        seen["payload_fault"] = found.get("payload_fault")
         profile = checked(ctx, host_of(ctx).ask(FactRequest(_PROFILE, place(ctx))))
         seen["identity"] = profile.get("identity", {})
         return seen
@@ -94,7 +95,7 @@ class Restore(Step[RestoreSpec]):
             admit(seen["descriptor"], seen["identity"], ctx.where)
         except ColdSnapError as error:
             return _cold_or_raise(spec, error)
-        rows = _rows(manifest, seen["descriptor"], spec)
+        rows = _rows(manifest, seen["descriptor"], spec, admit_payload(spec, seen, ctx.where))
         return Change(Action.CREATE, _SUMMARIES[spec.through], rows, data={"manifest": manifest})
 
     def apply(self, spec: RestoreSpec, change: Change, ctx: StepContext) -> Outputs:
@@ -195,12 +196,15 @@ def _cold_or_raise(spec: RestoreSpec, error: ColdSnapError) -> Change:
     return Change(Action.CREATE, "start the engine cold", (row,), data=data)
 
 
-def _rows(manifest: str, descriptor: Mapping[str, Any], spec: RestoreSpec) -> tuple[Row, ...]:
+def _rows(
+    manifest: str, descriptor: Mapping[str, Any], spec: RestoreSpec, fault: str
+) -> tuple[Row, ...]:
     capsule = f"{short(manifest)}  {size(int(descriptor['bytes']))}"
     rows: tuple[Row, ...] = (Row(Action.CREATE, "capsule", capsule),)
     if payload := int(descriptor.get("payload_bytes") or 0):
         kept = size(payload) if spec.provider != "recovery" else "not used: provider recovery"
-        rows = (*rows, Row(Action.NONE, "payload", kept))
+        action = Action.CHANGE if fault else Action.NONE
+        rows = (*rows, Row(action, "payload", f"{kept}{fault}"))
     if spec.cold_start:
         rows = (*rows, Row(Action.NONE, "last resort", "cold start"))
     return rows
