@@ -22,8 +22,16 @@ _LISTED: Final = 8
 """Files that a branch shows before it says how many more there are."""
 
 
-def list_text(entries: Sequence[tuple[Entry, int | None]], palette: Palette = PLAIN) -> str:
-    """Newest first, each with its bytes (None when it is damaged)."""
+def list_text(
+    entries: Sequence[tuple[Entry, int | None]],
+    palette: Palette = PLAIN,
+    payloads: Mapping[str, str] | None = None,
+) -> str:
+    """Newest first, each with its bytes (None when it is damaged).
+
+    `payloads`: by manifest, how a payload is that cannot be used, such as ``missing``.
+    """
+    states = payloads or {}
     if not entries:
         return "No artifacts. Make one: coldsnap plan apply PLAN"
     rows = [
@@ -31,7 +39,7 @@ def list_text(entries: Sequence[tuple[Entry, int | None]], palette: Palette = PL
             short_digest(entry.manifest),
             entry.name,
             ", ".join(entry.tags),
-            size(count) if count is not None else Cell("damaged", "error"),
+            _size_cell(count, states.get(entry.manifest, "")),
             ", ".join(entry.units),
             entry.created.replace("T", " ").partition(".")[0].rstrip("Z"),
         )
@@ -41,12 +49,29 @@ def list_text(entries: Sequence[tuple[Entry, int | None]], palette: Palette = PL
     return table(head, rows, palette, right=(3,))
 
 
-def inspect_text(artifact: Artifact, palette: Palette = PLAIN, *, sizes: bool = False) -> str:
-    """Identity, where it can be restored, bytes by kind; `sizes` adds files and processes."""
+def _size_cell(count: int | None, payload: str) -> str | Cell:
+    if count is None:
+        return Cell("damaged", "error")
+    return Cell(f"payload {payload}, {size(count)}", "warn") if payload else size(count)
+
+
+def inspect_text(
+    artifact: Artifact, palette: Palette = PLAIN, *, sizes: bool = False, payload: str = ""
+) -> str:
+    """Identity, where it can be restored, bytes by kind; `sizes` adds files and processes.
+
+    `payload`: how it is if it cannot be used, such as ``missing``.
+    """
     made = artifact.descriptor
     parts = [f"{artifact.digest}  {size(artifact.bytes)}", _identity(artifact, palette)]
     parts.append("needs on a host\n" + _needs(made))
     parts.append(_content(artifact, palette))
+    if payload:
+        parts.append(
+            palette.paint(
+                f"  payload {payload}: restored from the model's files, or not at all", "warn"
+            )
+        )
     if ways := rungs_text(made.extensions.notes, palette):
         parts.append(ways)
     if sizes:

@@ -9,6 +9,8 @@ import pytest
 
 from coldsnap.artifact.decode import encode
 from coldsnap.artifact.drivers import DRIVERS
+from coldsnap.artifact.oci.layout import open_store
+from coldsnap.artifact.oci.quarantine import condemn
 
 _path = Path(__file__).parents[1] / "unit" / "artifact" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("artifact_conftest", _path)
@@ -55,6 +57,41 @@ def test_inspect(cli, store) -> None:
     assert data["descriptor"]["format"] == 9
     by_prefix = cli("artifact", "inspect", data["manifest"][7:19], "--json").json
     assert by_prefix == data
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("missing", "store.blob-missing"),
+        ("damaged", "store.blob-differs"),
+        ("quarantined", "store.blob-quarantined"),
+    ],
+)
+def test_a_payload_that_cannot_be_used_is_told(cli, tmp_path, state, code) -> None:
+    root = tmp_path / "store"
+    captures.publish_one(tmp_path / "one", root, tags=["demo"])
+    cli.env["COLDSNAP_STORE"] = f"oci-layout:{root}"
+    assert "payload missing" not in cli("artifact", "list").out
+    described = cli("artifact", "inspect", "demo", "--json").json["descriptor"]
+    packs = described["weights"]["model_payloads"]["objects"]
+    (pack,) = [item for item in packs if item["role"] == "model-weight-payload"]
+    store = open_store(root)
+    blob = store.blob(pack["sha256"])
+    if state == "missing":
+        blob.unlink()
+    elif state == "damaged":
+        blob.chmod(0o600)
+        blob.write_bytes(b"cut")
+    else:
+        assert condemn(store, pack["sha256"], "pack.chunk-differs: chunk 0")
+    assert f"payload {state}, " in cli("artifact", "list").out.splitlines()[1]
+    (listed,) = cli("artifact", "list", "--json").json
+    assert listed["payload_fault"] == state
+    assert f"payload {state}: " in cli("artifact", "inspect", "demo").out
+    assert cli("artifact", "inspect", "demo", "--json").json["payload_fault"] == state
+    said = cli("artifact", "inspect", "demo", "--search-payload", code=1).err
+    assert f"error[{code}]" in said
+    assert "--var provider=recovery --var materialize=required" in said
 
 
 @pytest.mark.parametrize(

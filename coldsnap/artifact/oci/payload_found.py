@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import open_regular, read_regular
+from coldsnap.artifact.oci.payload_state import payload_fault
 from coldsnap.artifact.pack_index import MAX_INDEX_BYTES, Extent, read_index
 from coldsnap.artifact.payload_samples import Sample, samples_of
 from coldsnap.artifact.payload_search import Searched, search
@@ -48,7 +49,8 @@ def find_payload(store: Store, artifact: Artifact, progress: Callable[[int], Non
     """Look for samples of every extent in every other file of the artifact.
 
     Raises:
-        ColdSnapError: ``artifact.no-payload``, ``store.blob-missing``, ``pack.*``, ``file.*``.
+        ColdSnapError: ``artifact.no-payload``, ``store.blob-missing``, ``store.blob-differs``,
+            ``store.blob-quarantined``, ``pack.*``, ``file.*``.
     """
     files = artifact.manifest.files()
     packs = [file for file in files if file.role == PAYLOAD_ROLE]
@@ -58,6 +60,8 @@ def find_payload(store: Store, artifact: Artifact, progress: Callable[[int], Non
             f"{artifact.digest} has no payload pack whose bytes could be looked for",
             cause="its engine keeps the weights in the process image, or the capture exported none",
         )
+    if (fault := payload_fault(store, artifact.manifest)) is not None:
+        raise fault
     by_path = {file.path: file for file in files}
     samples: dict[bytes, Sample] = {}
     extents, constant, total = 0, list[str](), 0
