@@ -258,6 +258,10 @@ def probe_criu(options: Options) -> Feature:
     if checked.returncode == 0:
         return passed(**evidence)
     reason = f"criu check fails: {_first_error(checked)}"
+    if "Bad maps format" in reason:  # it reads lines of /proc/self/maps up to 255 characters
+        folder = os.path.dirname(path)
+        reason = f"criu check fails: its folder has too long a path ({len(folder)} characters)"
+        remedy = "set a shorter state_dir: with 70 characters it fits"
     return lacking(FAILED, reason, remedy, exit_status=checked.returncode, **evidence)
 
 

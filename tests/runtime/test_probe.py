@@ -138,6 +138,21 @@ def test_the_first_error_of_criu_check_is_the_reason(tmp_path):
     assert found["criu"]["remedy"]
 
 
+@pytest.mark.criu
+def test_a_state_dir_that_is_too_deep_for_criu_is_named(tmp_path):
+    """CRIU reads the lines of its own /proc/self/maps into a buffer of fixed size."""
+    bundle = criu_command().parent
+    if os.geteuid() != 0 or not (bundle / "lib").is_dir():
+        pytest.skip("needs root and a bundled CRIU")
+    deep = tmp_path / ("d" * 120) / ("e" * 120) / "criu"
+    shutil.copytree(bundle, deep, ignore=shutil.ignore_patterns("python"))
+    found = features(alone("--criu", str(deep / "criu")))
+    assert found["criu"]["status"] == "failed"
+    assert f"too long a path ({len(str(deep))} characters)" in found["criu"]["reason"]
+    assert "Bad maps format" not in found["driver.criu"]["reason"]
+    assert "shorter state_dir" in found["driver.criu"]["remedy"]
+
+
 def test_a_criu_that_passes_its_check_and_cannot_dump_is_refused(tmp_path):
     """Seen: CRIU 4.1.1 and TCP sockets on kernels since 6.16."""
     script = (
