@@ -111,11 +111,21 @@ def drop(context: Context, unit: str, token: str) -> None:
     note.unlink(missing_ok=True)
 
 
+def tokens(context: Context, unit: str) -> set[str]:
+    """Of all folders of the unit, those that a crash left without a note or half removed, too."""
+    try:
+        names = [entry.name for entry in Path(context.path("images", unit)).iterdir()]
+    except OSError:
+        return set()
+    return {found for name in names if _TOKEN.fullmatch(found := name.partition(".")[0])}
+
+
 def sweep(context: Context, unit: str, keep: Collection[str]) -> None:
     """Drop all folders of the unit but those named; the caller holds the unit's lock."""
-    for note in Path(context.path("images", unit)).glob("*.json"):
-        if note.stem not in keep:
-            drop(context, unit, note.stem)
+    for token in tokens(context, unit) - set(keep):
+        drop(context, unit, token)
+    with contextlib.suppress(OSError):
+        os.rmdir(context.path("images", unit))  # unless something is left in it
 
 
 def _image(token: str, done: Materialised) -> Image:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.rules import Count, Line, Natural
 from coldsnap_runtime.generation_notes import START, read_note
+from coldsnap_runtime.image_sweep import sweep_ended
 from coldsnap_runtime.unit_record import UnitStore
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ class CollectRequest(Record):
 
 
 def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Remove packs that nobody names, runs from, or has a live unit of; ``{removed, kept}``."""
+    """Remove packs that nobody names, runs from, or has a live unit of.
+
+    Images of generations that have ended go as well: ``{removed, kept, ended: [units]}``.
+    """
     request = decode(CollectRequest, value, what="pack.gc", code="request.invalid")
+    ended = sweep_ended(context)
     folder = Path(context.path("runtime", "sha256"))
     found = {p.name for p in folder.glob("*") if p.is_dir() and _HEX.fullmatch(p.name)}
     used = _used_by_units(context)
@@ -50,7 +55,7 @@ def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
     incoming = Path(context.path("runtime", "incoming"))
     _remove_leftovers(incoming)
     shutil.rmtree(_byte_code(context, incoming), ignore_errors=True)
-    return {"removed": removed, "kept": sorted(found & kept)}
+    return {"removed": removed, "kept": sorted(found & kept), "ended": ended}
 
 
 def _byte_code(context: Context, folder: Path) -> Path:

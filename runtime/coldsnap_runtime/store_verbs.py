@@ -20,6 +20,7 @@ from coldsnap.artifact.oci.publish import publish as put
 from coldsnap.artifact.oci.publish import tag as move_tags
 from coldsnap.artifact.oci.verify import verify as check
 from coldsnap.artifact.rules import AbsolutePath, Count, Digest, Line, Natural
+from coldsnap_runtime.image_sweep import left_by_ended, sweep_ended
 from coldsnap_runtime.ownership import give_back, owner_of
 from coldsnap_runtime.store_reading import ReferenceRequest, StoreRequest, opened
 
@@ -119,15 +120,20 @@ def delete(value: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def collect(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """``{removed: [manifest digests], pinned, blobs, bytes, dry_run}``."""
+    """``{removed: [manifest digests], pinned, blobs, bytes, dry_run, ended: [units]}``.
+
+    `ended`: units whose generations had ended without letting go of their images.
+    """
     request = decode(CollectRequest, value, what="store.collect", code="request.invalid")
     store = opened(request)
+    ended = left_by_ended(context) if request.dry_run else sweep_ended(context)
     if store is None:
-        return {"removed": [], "pinned": [], "blobs": 0, "bytes": 0, "dry_run": request.dry_run}
+        nothing = {"removed": [], "pinned": [], "blobs": 0, "bytes": 0}
+        return {**nothing, "dry_run": request.dry_run, "ended": ended}
     if not request.dry_run:
         drop_published(context)
     done = remove_old(store, request.keep, dry_run=request.dry_run).to_json()
-    return {"removed": done.pop("artifacts"), **done}
+    return {"removed": done.pop("artifacts"), **done, "ended": ended}
 
 
 def drop_published(context: Context, unit: str = "*") -> None:

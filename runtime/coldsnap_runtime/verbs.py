@@ -54,7 +54,7 @@ VERBS: dict[str, Verb] = {
     "lease.release": Verb("lease:release", "give a unit back"),
     "lease.renew": Verb("lease:renew", "prolong the lease that a run holds"),
     "lease.show": _reads("lease:show", "who holds a unit"),
-    "pack.gc": Verb("pack_verbs:collect", "remove runtime packs that nothing needs"),
+    "pack.gc": Verb("pack_verbs:collect", "remove packs and images that nothing needs"),
     "pack.verify": _reads("pack_check:verify", "is every file of this runtime pack what it was"),
     "page-cache": Verb("page_cache:page_cache", "files into the page cache, or all out of it"),
     "probe": _reads("probe_verb:probe", "what this host can do, with reasons and remedies"),

@@ -33,7 +33,6 @@ def list_(session: Session) -> None:
     """List captures, newest first."""
     from coldsnap.artifact.errors import ColdSnapError
     from coldsnap.artifact.oci.entries import Entry
-    from coldsnap.artifact.oci.payload_state import payload_state
     from coldsnap.artifact.oci.read import list_artifacts, load
     from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import list_text
@@ -41,23 +40,16 @@ def list_(session: Session) -> None:
     store = store_of(session)
     found = list(reversed(list_artifacts(store)))
 
-    payloads: dict[str, str] = {}
-
     def count(entry: Entry) -> int | None:
         try:
-            artifact = load(store, entry.manifest)
+            return load(store, entry.manifest).bytes
         except ColdSnapError:
             return None
-        payloads[entry.manifest] = payload_state(store, artifact.manifest)
-        return artifact.bytes
 
     sizes = [(entry, count(entry)) for entry in found]
     session.answer(
-        lambda: list_text(sizes, session.palette, payloads),
-        [
-            {**vars(entry), "bytes": total, "payload_fault": payloads.get(entry.manifest) or None}
-            for entry, total in sizes
-        ],
+        lambda: list_text(sizes, session.palette),
+        [{**vars(entry), "bytes": total} for entry, total in sizes],
     )
 
 
@@ -86,7 +78,6 @@ def inspect(
     ] = False,
 ) -> None:
     """Show what a capture holds, where its bytes are and where it can be restored."""
-    from coldsnap.artifact.oci.payload_state import payload_state
     from coldsnap.artifact.oci.read import find
     from coldsnap.artifact.oci.read import inspect as inspect_artifact
     from coldsnap.cli.stores import store_of
@@ -96,10 +87,8 @@ def inspect(
     artifact = find(store, ref)
     if search_payload:
         raise typer.Exit(_search(session, store, artifact))
-    state = payload_state(store, artifact.manifest)
     session.answer(
-        lambda: inspect_text(artifact, session.palette, sizes=size, payload=state),
-        {**inspect_artifact(artifact), "payload_fault": state or None},
+        lambda: inspect_text(artifact, session.palette, sizes=size), inspect_artifact(artifact)
     )
 
 
@@ -203,6 +192,7 @@ def delete(
     from coldsnap.artifact.oci.collect import delete as delete_artifact
     from coldsnap.artifact.oci.read import find
     from coldsnap.cli.confirm import confirm
+    from coldsnap.cli.holders import held_by, let_go, why_held
     from coldsnap.cli.stores import store_of
     from coldsnap.render.quantities import size
 
@@ -211,9 +201,15 @@ def delete(
     named = f" ({', '.join(artifact.tags)})" if artifact.tags else ""
     confirm(f"Delete {artifact.digest}{named}, {size(artifact.bytes)}?", yes=yes, stream=sys.stderr)
     entry = delete_artifact(store, artifact.digest)
-    freed = collect_garbage(store).bytes if collect else 0
     words = f"deleted {entry.manifest}"
+    answer = {"deleted": entry.manifest, "bytes_freed": 0}
+    if not collect:
+        session.answer(f"{words}; --collect frees its bytes", answer)
+        return
+    let_go(store)
+    freed = collect_garbage(store).bytes
+    held = held_by(store, entry.manifest)
+    why = "" if freed and not held else why_held(held)
     session.answer(
-        f"{words}; {size(freed)} freed" if collect else f"{words}; --collect frees its bytes",
-        {"deleted": entry.manifest, "bytes_freed": freed},
+        f"{words}; {size(freed)} freed{why}", {**answer, "bytes_freed": freed, "held_by": held}
     )

@@ -33,15 +33,20 @@ class Collect(Step[CollectSpec]):
 
     def observe(self, spec: CollectSpec, ctx: StepContext) -> Seen:
         answer = ask(ctx, "store.collect", self._request(spec, ctx, dry_run=True))
-        return {"removed": list(answer.get("removed") or []), "bytes": answer.get("bytes", 0)}
+        seen = {"removed": list(answer.get("removed") or []), "bytes": answer.get("bytes", 0)}
+        ended = answer.get("ended")  # a pack of another version does not tell
+        return {**seen, "ended": list(ended)} if ended else seen
 
     def diff(self, spec: CollectSpec, seen: Seen, ctx: StepContext) -> Change:
         del ctx
         removed = [str(item) for item in seen["removed"]]
-        if not removed:
+        ended = [str(item) for item in seen.get("ended") or ()]
+        if not removed and not ended:
             return unchanged(f"at most {spec.keep} artifacts of each name are there")
-        rows = tuple(Row(Action.STOP, "artifact", short(item)) for item in removed)
-        return Change(Action.STOP, "remove old artifacts", rows)
+        rows = [Row(Action.STOP, "artifact", short(item)) for item in removed]
+        rows += [Row(Action.STOP, "image", f"of ended generations of {unit}") for unit in ended]
+        what = "remove old artifacts" if removed else "let go of what crashed units held"
+        return Change(Action.STOP, what, tuple(rows))
 
     def apply(self, spec: CollectSpec, change: Change, ctx: StepContext) -> Outputs:
         del change

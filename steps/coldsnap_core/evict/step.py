@@ -17,7 +17,7 @@ from coldsnap.sdk import (
 )
 from coldsnap_core.evict.spec import EvictSpec
 from coldsnap_core.target import command
-from coldsnap_core.units import Generation, chosen, live, observe_unit, status_question
+from coldsnap_core.units import Generation, chosen, generations, observe_unit, status_question
 
 
 class Evict(Step[EvictSpec]):
@@ -55,7 +55,7 @@ class Evict(Step[EvictSpec]):
 
     def foresee(self, ctx: StepContext) -> Change | None:
         """Of a replacement that is to come: all that lives now goes."""
-        doomed = live(observe_unit(ctx))
+        doomed = _not_stopped(observe_unit(ctx))
         rows = tuple(
             Row(Action.STOP, "unit", f"generation {item.number}, {item.state}, once replaced")
             for item in doomed
@@ -77,8 +77,13 @@ class Evict(Step[EvictSpec]):
 
 
 def _doomed(spec: EvictSpec, seen: Seen) -> list[Generation]:
-    found = live(seen)
+    found = _not_stopped(seen)
     if spec.keep == "none":
         return found
     survivor = chosen(seen, spec.generation)
     return [item for item in found if survivor is not None and item.number < survivor.number]
+
+
+def _not_stopped(seen: Seen) -> list[Generation]:
+    """Newest first. One that crashed still holds its image and the store's pin."""
+    return [item for item in generations(seen) if item.is_live or item.state == "dead"]
