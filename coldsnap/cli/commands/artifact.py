@@ -33,6 +33,7 @@ def list_(session: Session) -> None:
     """List captures, newest first."""
     from coldsnap.artifact.errors import ColdSnapError
     from coldsnap.artifact.oci.entries import Entry
+    from coldsnap.artifact.oci.payload_state import payload_state
     from coldsnap.artifact.oci.read import list_artifacts, load
     from coldsnap.cli.stores import store_of
     from coldsnap.render.artifacts import list_text
@@ -40,16 +41,23 @@ def list_(session: Session) -> None:
     store = store_of(session)
     found = list(reversed(list_artifacts(store)))
 
+    payloads: dict[str, str] = {}
+
     def count(entry: Entry) -> int | None:
         try:
-            return load(store, entry.manifest).bytes
+            artifact = load(store, entry.manifest)
         except ColdSnapError:
             return None
+        payloads[entry.manifest] = payload_state(store, artifact.manifest)
+        return artifact.bytes
 
     sizes = [(entry, count(entry)) for entry in found]
     session.answer(
-        lambda: list_text(sizes, session.palette),
-        [{**vars(entry), "bytes": total} for entry, total in sizes],
+        lambda: list_text(sizes, session.palette, payloads),
+        [
+            {**vars(entry), "bytes": total, "payload_fault": payloads.get(entry.manifest) or None}
+            for entry, total in sizes
+        ],
     )
 
 
@@ -78,6 +86,7 @@ def inspect(
     ] = False,
 ) -> None:
     """Show what a capture holds, where its bytes are and where it can be restored."""
+    from coldsnap.artifact.oci.payload_state import payload_state
     from coldsnap.artifact.oci.read import find
     from coldsnap.artifact.oci.read import inspect as inspect_artifact
     from coldsnap.cli.stores import store_of
@@ -87,8 +96,10 @@ def inspect(
     artifact = find(store, ref)
     if search_payload:
         raise typer.Exit(_search(session, store, artifact))
+    state = payload_state(store, artifact.manifest)
     session.answer(
-        lambda: inspect_text(artifact, session.palette, sizes=size), inspect_artifact(artifact)
+        lambda: inspect_text(artifact, session.palette, sizes=size, payload=state),
+        {**inspect_artifact(artifact), "payload_fault": state or None},
     )
 
 
