@@ -33,6 +33,9 @@ STATE_STYLES = {
     "observed": "dim",
 }
 
+_MEETING = "core.barrier"
+"""Participants wait for each other; that changes nothing."""
+
 
 def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) -> str:
     """What is said when a run ends: what came of it, where its record is."""
@@ -56,7 +59,7 @@ def closing_text(report: RunReport, folder: str = "", palette: Palette = PLAIN) 
 
 def _is_idle(report: RunReport) -> bool:
     """Whether the run looked everywhere and found nothing to do."""
-    states = {bar.state for _, bars in report.hosts for bar in bars}
+    states = {bar.state for _, bars in report.hosts for bar in bars if bar.type != _MEETING}
     return report.state == "succeeded" and states <= {"unchanged", "skipped"}
 
 

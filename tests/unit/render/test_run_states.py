@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from coldsnap.engine.history import State
 from coldsnap.render.report.html import report_html
 from coldsnap.render.report.model import report_of
 from coldsnap.render.report.text import closing_text
@@ -37,3 +38,15 @@ def test_every_place_says_failed_and_json_keeps_the_state() -> None:
 @pytest.mark.parametrize("state", ["succeeded", "failed", "partial", "cancelled", "rolled-back"])
 def test_other_states_are_words_already(state: str) -> None:
     assert run_word(state) == state
+
+
+def test_a_run_that_only_met_has_nothing_to_do() -> None:
+    found = histories.restored(("gpu-1",))
+    for instance in found.instances.values():
+        instance.state, instance.outputs = State.UNCHANGED, {}
+    met = histories.step("barrier", "gpu-1", 0, 2.0)
+    found.instances[met.key] = met
+    assert closing_text(report_of(found)).startswith(" nothing to do  qwen3-8b-restore")
+    changed = histories.step("stage", "gpu-1", 0, 1.0)
+    found.instances[changed.key] = changed
+    assert closing_text(report_of(found)).startswith(" succeeded  qwen3-8b-restore")
