@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.image_folders import Image
     from coldsnap_runtime.providers import Choice
-    from coldsnap_runtime.unit_record import UnitRecord
     from coldsnap_runtime.unit_restore import Restored
 
 _FIELDS = (
@@ -75,7 +74,7 @@ def restore(value: dict[str, Any], context: Context) -> dict[str, Any]:
             image_folders.drop(context, unit, image.token)
             raise
         try:
-            further = _gone_through(record, image, choice, stages, context, timing)
+            further = _gone_through(done, image, choice, stages, context, timing)
             if value.get("expose"):
                 expose_now(context, record, installation_of(value, context), timing)
         except BaseException:
@@ -147,15 +146,16 @@ def _brought_back(
 
 
 def _gone_through(
-    record: UnitRecord,
+    done: Restored,
     image: Image,
     choice: Choice,
     stages: Stages,
     context: Context,
     timing: Timing,
 ) -> dict[str, Any]:
-    store = UnitStore(context.state_dir)
+    store, record = UnitStore(context.state_dir), done.record
     paths = store.paths(record.unit, record.generation)
     write_note(paths, PAYLOAD, {"bytes": image.payload_bytes, "choice": choice.to_json()})
-    note_start(context, record, "restore", context.received, image=image.token)
+    rung = str(done.process_image.get("rung") or "")
+    note_start(context, record, "restore", context.received, image=image.token, rung=rung)
     return stages.run(store, record, image.answers, timing, context)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.rules import AbsolutePath, Count, Id, Line
-from coldsnap_runtime.generation_notes import ACCEPTED, HYDRATED, read_note, without_boot
+from coldsnap_runtime.generation_notes import ACCEPTED, HYDRATED, START, read_note, without_boot
 from coldsnap_runtime.gpus import read_gpus
 from coldsnap_runtime.host_pids import host_pids
 from coldsnap_runtime.host_room import taken_ports
@@ -82,13 +82,18 @@ def _place(store: UnitStore, request: StatusRequest) -> dict[str, Any]:
 
 
 def _details(store: UnitStore, record: UnitRecord, request: StatusRequest) -> dict[str, Any]:
-    """The results that unit.hydrate and unit.accept had for a live generation, or null."""
+    """Of a live generation: its rung, and the results of unit.hydrate and unit.accept, or null.
+
+    The rung is empty after a cold start; docs/process-images.md names the others.
+    """
     if not record.is_live:
         return {}
-    told = {"software": _software(record)} if request.software else {}
+    paths = store.paths(record.unit, record.generation)
+    told: dict[str, Any] = {"rung": read_note(paths, START).get("rung", "")}
+    if request.software:
+        told["software"] = _software(record)
     if not request.details:
         return told
-    paths = store.paths(record.unit, record.generation)
     found = {"hydrated": read_note(paths, HYDRATED), "accepted": read_note(paths, ACCEPTED)}
     notes = {name: without_boot(note) or None for name, note in found.items()}
     return {**told, **notes, "gpu_bytes": _gpu_bytes(record)}

@@ -12,6 +12,8 @@ from coldsnap_core.target import ask, question
 
 LIVE = frozenset({"starting", "serving", "quiesced", "restored", "hydrated", "sleeping"})
 
+_MAPPED = "mmap"
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -23,6 +25,8 @@ class Generation:
     exposed: bool
     ports: tuple[tuple[int, str, int], ...] = ()
     """(inner, host, port) of each."""
+    rung: str = ""
+    """By which its image was restored; empty after a cold start, or where that is not told."""
 
     @property
     def is_live(self) -> bool:
@@ -45,6 +49,8 @@ def observe_unit(ctx: StepContext, *, detail: str = "") -> dict[str, Any]:
     for row, unit in zip(units, answer.get("units") or [], strict=True):
         if detail and unit.get(detail):
             row[detail] = unit[detail]
+        if unit.get("rung") == _MAPPED:
+            row["rung"] = _MAPPED
     return {"staged": answer.get("staged", True), "generations": units}
 
 
@@ -131,6 +137,7 @@ def _generation(item: Mapping[str, Any]) -> Generation:
         artifact=str(item.get("artifact") or ""),
         exposed=bool(item.get("exposed")),
         ports=tuple((p["inner"], p["host"], p["port"]) for p in item.get("ports") or ()),
+        rung=str(item.get("rung") or ""),
     )
 
 
@@ -145,6 +152,19 @@ def chosen(seen: Seen, number: int | None) -> Generation | None:
     if number is None:
         return found[0] if found else None
     return next((item for item in generations(seen) if item.number == number), None)
+
+
+def refuse_mapped(generation: Generation | None, ctx: StepContext) -> None:
+    """Raises ColdSnapError ``checkpoint.image-mapped``, before anything is paused for the dump."""
+    if generation is not None and generation.rung == _MAPPED:
+        raise ColdSnapError(
+            "checkpoint.image-mapped",
+            f"generation {generation.number} maps the image that it was restored from "
+            "(image_mode: mmap)",
+            ctx.where,
+            cause="a dump would hold only what was written since, and need that image for ever",
+            remedy="restore the unit with image_mode: ext, then capture that generation",
+        )
 
 
 def placed_as_planned(ctx: StepContext, generation: Generation) -> bool:

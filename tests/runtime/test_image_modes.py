@@ -50,6 +50,9 @@ def test_a_canary_gives_the_answers(host: Host) -> None:
     host.hydrate(generation=2).ok()
     assert host.accept(expected=captured["answers"], generation=2).result["accepted"] is True
 
+    rungs_of = {number: row["rung"] for number, row in host.generations().items()}
+    assert rungs_of == {1: "", 2: "mmap"}, "what a preview refuses a capture by"
+
     # While it lives nobody can change what it maps, and nobody can dump it.
     pages = sorted(host.state.glob("images/u0/*/images/pages-*.img"))
     assert pages

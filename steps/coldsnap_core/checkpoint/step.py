@@ -27,7 +27,7 @@ from coldsnap_core.drivers import driver_of
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command, place
-from coldsnap_core.units import Generation, chosen, observe_unit, status_question
+from coldsnap_core.units import Generation, chosen, observe_unit, refuse_mapped, status_question
 
 _NAME_LENGTH = 80
 _READY = 120.0
@@ -56,7 +56,9 @@ class Checkpoint(Step[CheckpointSpec]):
         if captured(seen):
             detail = short(captured(seen))
             return unchanged("captured already", Row(Action.NONE, "capsule", detail))
-        return _dump(chosen(seen, spec.generation), ctx)
+        generation = chosen(seen, spec.generation)
+        refuse_mapped(generation, ctx)
+        return _dump(generation, ctx)
 
     def foresee(self, ctx: StepContext) -> Change | None:
         """Of a unit whose answers are to be recorded first: it is dumped and pauses for it."""

@@ -19,7 +19,7 @@ from coldsnap_core.captures import capture_question, captured, observe_capture
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.quiesce.spec import QuiesceSpec
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, observe_unit, status_question
+from coldsnap_core.units import chosen, observe_unit, refuse_mapped, status_question
 
 
 class Quiesce(Step[QuiesceSpec]):
@@ -49,6 +49,8 @@ class Quiesce(Step[QuiesceSpec]):
                 rows = (Row(Action.UNKNOWN, "unit", "(known after apply)"),)
                 return Change(Action.UNKNOWN, "drain and hold still", rows, pauses_serving=True)
             raise _nothing_runs(ctx)
+        if spec.unless_captured:  # it is held still for a capture
+            refuse_mapped(generation, ctx)
         # A unit that is quiesced already is quiesced again: the calls are idempotent, and the
         # watchdog of an earlier run must not wake it in the middle of the dump.
         rows = (Row(Action.CHANGE, "unit", f"generation {generation.number} stops answering"),)
