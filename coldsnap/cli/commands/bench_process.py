@@ -10,6 +10,7 @@ from coldsnap.cli.options import command
 from coldsnap.cli.session import Session
 
 _KINDS = "plain,thp,ext,mmap"
+_ALL_KINDS = ("plain", "thp", "ext", "ext-huge", "mmap")
 
 
 @command(
@@ -60,9 +61,11 @@ def process_restore(
     from coldsnap_runtime.hydrate.bench import parse_size
 
     chosen = tuple(word.strip() for word in kinds.split(",") if word.strip())
-    unknown = set(chosen) - {"plain", "thp", "ext", "ext-huge", "mmap"}
+    unknown = set(chosen) - set(_ALL_KINDS)
     if unknown or not chosen:
-        raise ColdSnapError("cli.usage", f"unknown kind {', '.join(sorted(unknown)) or kinds!r}")
+        named = ", ".join(sorted(unknown)) or repr(kinds)
+        remedy = f"--kinds takes a list of {', '.join(_ALL_KINDS)}"
+        raise ColdSnapError("cli.usage", f"unknown kind {named}", remedy=remedy)
     try:
         bytes_wanted = parse_size(size)
     except ValueError as error:
