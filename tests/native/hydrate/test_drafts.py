@@ -107,8 +107,11 @@ def test_a_body_that_is_not_what_was_in_memory(
         if place == "length":
             file.truncate(body.stat().st_size - 4096)
         else:
-            file.seek(-1 if place == "padding" else -300_000, 2)
-            file.write(b"\xff")
+            at = -1 if place == "padding" else -300_000
+            file.seek(at, 2)
+            byte = file.read(1)[0]
+            file.seek(at, 2)
+            file.write(bytes([byte ^ 1]))
     code = {"chunk": "chunk-differs", "padding": "padding", "length": "short"}[place]
     with pytest.raises(ColdSnapError, match=rf"pack\.{code}"):
         finish_draft(library, body, index)
