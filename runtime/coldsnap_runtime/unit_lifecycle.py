@@ -30,7 +30,9 @@ def stop_orphans(context: Context, unit: str) -> None:
     store = UnitStore(context.state_dir)
     for record in store.generations(unit):
         note = read_note(store.paths(unit, record.generation), START)
-        if record.is_live and _is_unfinished(record, note, context):
+        # Cut off before its PID 1 came, a generation is dead before anything was noted of it.
+        never_came = record.state == "dead" and not note
+        if never_came or (record.is_live and _is_unfinished(record, note, context)):
             context.log(f"unit {unit}: ending generation {record.generation}, left unfinished")
             end(generation_request(record), context, Timing(unit))
     sweep_images(context, unit)

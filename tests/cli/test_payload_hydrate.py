@@ -63,7 +63,7 @@ def test_damage_ends_a_hydration(fast, body) -> None:
     done = fast("payload", "hydrate", str(body), code=1)
     assert "error[pack.chunk-differs]" in done.err
     assert "extent 'a.bin', chunk 1 (bytes 4194304 to 8388608)" in done.err
-    assert "recovery weights" in done.err
+    assert "provider=recovery" in done.err
     fast("payload", "hydrate", str(body), "--no-verify")
 
 

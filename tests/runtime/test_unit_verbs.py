@@ -491,7 +491,8 @@ def test_pack_verify_and_gc(host):
     record = host.state / "runtime" / "verified" / f"{old.name}.json"
     record.write_text("{}")
     result = host.call("pack.gc", request={"keep": ["sha256:" + "b" * 64]}).result
-    assert result == {"removed": ["a" * 64], "kept": sorted(["b" * 64, host.pack.name])}
+    kept = sorted(["b" * 64, host.pack.name])
+    assert result == {"removed": ["a" * 64], "kept": kept, "ended": []}
     assert sorted(p.name for p in host.pack.parent.iterdir()) == sorted(["b" * 64, host.pack.name])
     assert not cut.exists()
     assert not record.exists()

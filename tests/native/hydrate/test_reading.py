@@ -89,7 +89,7 @@ def test_a_flipped_bit_is_named(session: Session, ref: PackRef, memory: Memory) 
     assert error.code == "pack.chunk-differs"
     start = extent.offset + 3 * CHUNK
     assert f"extent 'f', chunk 3 (bytes {start} to {start + CHUNK})" in error.message
-    assert "recovery weights" in error.remedy
+    assert "provider=recovery" in error.remedy
 
 
 def test_verification_finds_padding_identity_and_extents(checker: Session, ref: PackRef) -> None:
