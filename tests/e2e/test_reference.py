@@ -284,6 +284,7 @@ def test_a_restore_goes_through_to_the_acceptance_in_one_job(captured: Project) 
     assert [name for name in spans if name in order] == order
     last = told[RESTORE]["run"]
     mine = {path.name for path in (captured.state / "jobs").glob(f"{last}.*")}
+    mine -= {job for job in mine if ".evict." in job}  # lets go of the generation that was killed
     assert mine == {f"{last}.restore.restore.engine", f"{last}.restore.expose.engine"}
 
 
