@@ -475,7 +475,7 @@ def test_a_cancelled_launch_leaves_nothing(host):
     wait_for(lambda: host.states() == {1: "starting"})
     host.call("job", "cancel", "j1")
     assert host.finish(process).error["code"] == "run.cancelled"
-    assert host.states() == {1: "stopped"}
+    assert host.states() in ({}, {1: "stopped"}), "by whether its PID 1 had come"
 
 
 def test_pack_verify_and_gc(host):
