@@ -30,8 +30,30 @@ class HostMemory:
 
 
 @dataclass(frozen=True)
-class BenchFile:
+class CachedFile:
+    """A file that is in the page cache or not, as a measurement wants it."""
+
     path: Path
+
+    def warm(self) -> None:
+        """Have all of it in the page cache."""
+        block = bytearray(16 << 20)
+        with self.path.open("rb", buffering=0) as file:
+            while file.readinto(block):
+                pass
+
+    def drop(self) -> None:
+        """Have none of it in the page cache."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class BenchFile(CachedFile):
     size: int
     digests: dict[Algorithm, bytes]
 
@@ -58,22 +80,6 @@ class BenchFile:
         """Leave nothing of it."""
         self.path.unlink(missing_ok=True)
         _block_of(self.path.parent).unlink(missing_ok=True)
-
-    def warm(self) -> None:
-        """Have all of it in the page cache."""
-        block = bytearray(16 << 20)
-        with self.path.open("rb", buffering=0) as file:
-            while file.readinto(block):
-                pass
-
-    def drop(self) -> None:
-        """Have none of it in the page cache."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
 
 
 def make_file(library: Library, folder: Path, size: int) -> BenchFile:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.hydrate.bench_file import CHUNK
+from coldsnap_runtime.hydrate.bench_file import CHUNK, CachedFile
 from coldsnap_runtime.hydrate.library import Library
 from coldsnap_runtime.hydrate.session import Transfer
 from coldsnap_runtime.hydrate.structures import Algorithm
@@ -45,8 +45,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class TensorFile:
-    path: Path
+class TensorFile(CachedFile):
     size: int
     tensors: tuple[Tensor, ...]
     digests: dict[Algorithm, bytes]
@@ -90,22 +89,6 @@ class TensorFile:
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
         _note_of(self.path).unlink(missing_ok=True)
-
-    def warm(self) -> None:
-        """Have all of it in the page cache."""
-        block = bytearray(16 << 20)
-        with self.path.open("rb", buffering=0) as file:
-            while file.readinto(block):
-                pass
-
-    def drop(self) -> None:
-        """Have none of it in the page cache; what a process has mapped stays."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
 
     def _sample(self, tensor: Tensor, at: int) -> Sample:
         at = max(0, min(at, tensor.size - _SAMPLE))
