@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,11 +94,14 @@ def portmap(portmap_program: Path, server: Server) -> Iterator[Portmap]:
 
 
 def talk(data: bytes, port: int = HOST_PORT, timeout: float = 10) -> bytes:
-    with socket.create_connection((HOME, port), timeout) as connection:
-        sender = threading.Thread(target=_send_all, args=(connection, data))
-        sender.start()
+    """What comes back. A reset is told once: to the sender or to the reader, who asks first."""
+    with (
+        socket.create_connection((HOME, port), timeout) as connection,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        sending = pool.submit(_send_all, connection, data)
         received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        sender.join()
+        sending.result()
     return received
 
 
