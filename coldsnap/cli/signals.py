@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _LAST_STAGE: Final = 3
 """The third Ctrl-C ends this process whatever hangs."""
+_HANDED_OVER: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminated(BaseException):
@@ -35,24 +36,45 @@ def raise_on_terminate() -> None:
 def handed_over(request: Callable[[int], None]) -> Iterator[None]:
     """While inside, SIGINT and SIGTERM call `request` with their number and nothing is raised.
 
-    `request` must only set a flag and return: it runs inside a signal handler. A third Ctrl-C
-    ends the process at once.
+    `request` is called from a thread of its own. A third Ctrl-C ends the process at once.
     """
-    count = 0
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal count
-        count += number == signal.SIGINT
-        if count >= _LAST_STAGE:
-            os._exit(128 + number)
-        request(number)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Python runs handlers in the main thread only, and not while that waits for a lock: a signal
+    # in the moment before it waits, or taken by another thread, would be heard when the lock is
+    # free, after all steps. The descriptor is written when the signal comes, whoever waits.
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    listener = threading.Thread(
+        target=_listen, args=(reader, request), name="coldsnap-signals", daemon=True
+    )
+    listener.start()
+    descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    old = {number: signal.signal(number, _leave_to_listener) for number in _HANDED_OVER}
     try:
         yield
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(descriptor)
+        os.close(writer)  # what came before is still read
+        listener.join()
+
+
+def _listen(reader: int, request: Callable[[int], None]) -> None:
+    """One byte for each signal, until the other end is closed."""
+    count = 0
+    with os.fdopen(reader, "rb", buffering=0) as numbers:
+        while byte := numbers.read(1):
+            number = byte[0]
+            if number not in _HANDED_OVER:
+                continue
+            count += number == signal.SIGINT
+            if count >= _LAST_STAGE:
+                os._exit(128 + number)
+            request(number)
+
+
+def _leave_to_listener(_number: int, _frame: FrameType | None) -> None:
+    """Without a handler Python would not write to the descriptor."""

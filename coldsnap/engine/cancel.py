@@ -1,8 +1,8 @@
 """Cancelling in two stages, asked for by a signal handler and carried out by a thread.
 
 Stage 1 (first Ctrl-C, or SIGTERM): no new step starts, running ones end. Stage 2 (next Ctrl-C):
-running ones are cut off. A handler runs between two byte codes of the main thread, which may
-hold any lock, so `request` only puts into a `SimpleQueue`, the one structure made for that.
+running ones are cut off. `request` only puts into a `SimpleQueue`, so that a signal handler may
+call it: that runs between two byte codes of the main thread, which may hold any lock.
 """
 
 from __future__ import annotations

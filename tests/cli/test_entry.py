@@ -155,6 +155,36 @@ def test_signals_end_in_their_exit_codes(cli, number, code) -> None:
     assert b"Traceback" not in err
 
 
+WAITS_FOR_A_LOCK = """
+import os, signal, threading
+from coldsnap.cli.signals import handed_over
+asked, numbers = threading.Event(), []
+def request(number):
+    numbers.append(number)
+    asked.set()
+number = signal.{name}
+with handed_over(request):
+    # Another thread takes the signal: nothing wakes the main one, which waits.
+    threading.Thread(target=asked.wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    os.kill(os.getpid(), number)
+    is_heard = asked.wait(30)
+print(is_heard, numbers == [number])
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_is_heard_while_the_main_thread_waits(cli, name) -> None:
+    """Seen under load: a Ctrl-C during a step's wait for its next try did nothing."""
+    done = subprocess.run(
+        [cli.argv()[0], "-c", WAITS_FOR_A_LOCK.format(name=name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
 def raising(error: BaseException):
     def call() -> None:
         raise error
