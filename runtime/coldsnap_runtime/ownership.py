@@ -58,8 +58,11 @@ def give_back_unit(unit_dir: Path, state_dir: str | os.PathLike[str]) -> None:
     owner = owner_of(state_dir)
     if owner[0] == 0 or os.geteuid() != 0:
         return
-    patterns = ("*", "[0-9]*/*", "[0-9]*/work/*", "[0-9]*/control/engine.log")
-    for path in (unit_dir, unit_dir.parent, *(p for glob in patterns for p in unit_dir.glob(glob))):
+    paths = [unit_dir, unit_dir.parent, *unit_dir.glob("*")]
+    for generation in unit_dir.glob("[0-9]*"):
+        paths += [*generation.glob("*"), *(generation / "work").glob("*")]
+        paths.append(generation / "control" / "engine.log")
+    for path in paths:
         if path.name not in _SEEN_INSIDE:
             _chown(path, owner)
 
