@@ -18,7 +18,8 @@ from typing import Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.store.criu_bundle import build_bundle, cache_folder, cached_bundle
 from coldsnap.store.criu_memory import key_of, remembered
-from coldsnap_runtime.probe import Options, probe_criu_dump
+from coldsnap_runtime.probe.criu import probe_criu_dump
+from coldsnap_runtime.probe.feature import Options
 
 MINIMUM = (4, 1)
 SUITES = ("trixie", "forky")

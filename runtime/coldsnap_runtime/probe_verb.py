@@ -13,7 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from coldsnap_runtime.probe import PASSED, Options, profile
+from coldsnap_runtime.probe.feature import PASSED, Options
+from coldsnap_runtime.probe.profile import profile
 from coldsnap_runtime.timing import boot_id, boottime
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from pyinfra.api import FactBase
+
+from coldsnap_core.bare_probe import probe_text
 
 NOT_STAGED = {"event": "result", "ok": True, "result": {"staged": False}}
 PROFILE_SECONDS = 600.0
@@ -124,10 +125,9 @@ def _place(args: Mapping[str, Any]) -> dict[str, str]:
 
 
 @cache
-def _probe_text() -> str:
+def _probe_argument() -> str:
     """The probe as one argument of ``python -c``."""
-    source = files("coldsnap_runtime").joinpath("probe.py").read_bytes()
-    packed = base64.b64encode(zlib.compress(source, 9)).decode("ascii")
+    packed = base64.b64encode(zlib.compress(probe_text().encode(), 9)).decode("ascii")
     return f"import base64,zlib;exec(zlib.decompress(base64.b64decode('{packed}')))"
 
 
@@ -198,10 +198,8 @@ class HostProfile(OfTheRuntime):
     def alone(cls, **args: Any) -> str:
         place = _place(args)
         request = json.dumps(_where(place))
-        python = program(place["python"])
-        return (
-            f"printf %s {shlex.quote(request)} | {python} -c {shlex.quote(_probe_text())} || true"
-        )
+        probe = f"{program(place['python'])} -c {shlex.quote(_probe_argument())}"
+        return f"printf %s {shlex.quote(request)} | {probe} || true"
 
     def process(self, output: list[str]) -> dict[str, Any]:
         found = last_result(list(output))

@@ -1,4 +1,4 @@
-"""The host feature profile, as a verb and as one file on a bare host."""
+"""The host feature profile, as a verb and as one text on a bare host."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from runtime_target import criu_command
 
 from coldsnap.artifact.drivers import DRIVERS, host_feature
+from coldsnap_core.bare_probe import probe_text
 
-PROBE = Path(__file__).parents[2] / "runtime" / "coldsnap_runtime" / "probe.py"
 STATUSES = {"passed", "failed", "unsupported", "unqualified"}
 
 
 def alone(*argv, python=sys.executable, prefix=(), **environment):
     done = subprocess.run(
         [*prefix, python, "-", *argv],
-        stdin=PROBE.open(),
+        input=probe_text(),
         capture_output=True,
         text=True,
         check=True,
@@ -77,7 +77,7 @@ def test_reasons_do_not_change_between_two_looks(runtime):
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"])
-def test_it_runs_as_one_file_on_other_pythons(version, tmp_path):
+def test_it_runs_as_one_text_on_other_pythons(version, tmp_path):
     """Isolated (-I -S): nothing of ours or of a venv can be imported."""
     candidates = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
     python = str(candidates[0]) if candidates else shutil.which(f"python{version}")
@@ -85,7 +85,7 @@ def test_it_runs_as_one_file_on_other_pythons(version, tmp_path):
         pytest.skip(f"there is no Python {version} here")
     done = subprocess.run(
         [python, "-I", "-S", "-", "--state-dir", str(tmp_path)],
-        stdin=PROBE.open(),
+        input=probe_text(),
         capture_output=True,
         text=True,
         check=False,
@@ -97,7 +97,7 @@ def test_it_runs_as_one_file_on_other_pythons(version, tmp_path):
 
 def test_options_come_as_json_when_stdin_is_free(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(PROBE)],
+        [sys.executable, "-c", probe_text()],
         input=json.dumps({"state_dir": str(tmp_path / "a" / "b"), "criu": "/nowhere/criu"}),
         capture_output=True,
         text=True,
@@ -193,7 +193,7 @@ def test_a_real_criu_really_dumps(tmp_path):
 
 
 def test_a_criu_that_hangs_is_given_up(tmp_path):
-    source = PROBE.read_text().replace("30.0", "0.7")
+    source = probe_text().replace("30.0", "0.7")
     path = fake_criu(tmp_path, "4.1.1", "sleep 600")
     (tmp_path / "probe.py").write_text(source.replace("_DEADLINE = 10.0", "_DEADLINE = 1.0"))
     done = subprocess.run(
