@@ -73,10 +73,11 @@ def inventory(cli):
 
 
 def steady(text: str) -> str:
-    """Without run ids, digests, times and durations."""
+    """Without run ids, digests, dates, times and durations."""
     text = re.sub(r"01[0-9A-HJKMNP-TV-Z]{24}", "RUN", text)
     text = re.sub(r"sha256:[0-9a-f]{64}", "DIGEST", text)
     text = re.sub(r"sha256:[0-9a-f]{12}\.\.", "DIGEST", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d", "DATE", text)
     text = re.sub(r"\d\d:\d\d:\d\d", "TIME", text)
     return re.sub(r"\b\d+(\.\d+)? m?s\b", "TOOK", text)
 
