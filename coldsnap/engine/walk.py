@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.engine.attempts import Attempts, Done
+from coldsnap.engine.attempt import Done
+from coldsnap.engine.attempts import Attempts
 from coldsnap.engine.barrier import Barriers
 from coldsnap.engine.context import Contexts
 from coldsnap.engine.events import Kind
