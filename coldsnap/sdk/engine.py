@@ -53,6 +53,9 @@ class Launch:
     graphs: str = ""
     """What becomes of CUDA graphs: ``preserve-exec``, ``recreate-from-plan`` or ``disabled``; empty
     for an engine that has none. For the artifact's descriptor."""
+    device_share: float = 0.0
+    """Part of the memory of each of the unit's devices that must be free at its start, 0 to 1;
+    0 where the engine takes what there is. Looked at before anything is started."""
     template: bool = False
     """The command parks before its engine starts, and that is what is captured (driver n580):
     it is `coldsnap_inside_template` or keeps to what that does."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 _DEVICES = "/dev/nvidia"
 _NVML = "nvmlLib"
 """pynvml and its copies keep the loaded library under this name."""
+_NVML_LIBRARY = "libnvidia-ml.so.1"
 _MOST_SHUTDOWNS = 64
 
 
@@ -74,6 +75,22 @@ def close_nvml() -> None:
         cache = module.__dict__.get("_nvmlGetFunctionPointer_cache")
         if isinstance(cache, dict):
             cache.clear()  # pointers into what is gone
+    _shut_down_unnamed()
+
+
+def _shut_down_unnamed() -> None:
+    """NVML that no module names: torch counts devices by a handle that it drops, still initialised.
+
+    The handle leaves a reference, so the library stays mapped; what it held is closed.
+    """
+    try:
+        library = ctypes.CDLL(_NVML_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:  # it is not loaded
+        return
+    for _ in range(_MOST_SHUTDOWNS):
+        if library.nvmlShutdown() != 0:
+            break
+    _unload(library)
 
 
 def _unload(library: ctypes.CDLL) -> None:

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from coldsnap_inside_vllm.graphs import PRESERVE, policy
+from coldsnap_inside_vllm.plugin import is_template
 
 VARIABLE = "COLDSNAP_GRAPH_POOL"
 """``0`` leaves the pool to torch."""
@@ -32,7 +33,7 @@ def install() -> None:
     """
     module = sys.modules.get(_WORKER)
     worker = getattr(module, "Worker", None)
-    if worker is None or os.environ.get(VARIABLE) == "0" or policy() != PRESERVE:
+    if worker is None or os.environ.get(VARIABLE) == "0" or policy() != PRESERVE or is_template():
         return
     original = worker.determine_available_memory
     if hasattr(original, "coldsnap"):
@@ -57,8 +58,6 @@ def prepare(worker: Any) -> str:
         return "vLLM was started without sleep mode"
     if config.parallel_config.world_size > 1:
         return "graphs of several GPUs register their memory with each other"
-    if os.environ.get("COLDSNAP_SNAPSHOT") == "n580":
-        return "driver n580 carries no graphs"
     try:
         pool = _pool()
         _try(pool)

@@ -46,6 +46,7 @@ def export_parameters(model: Any, folder: str) -> Moved:
         ColdSnapError: ``file.*``, ``hydrate.*``; no payload is left then.
     """
     rows, kind, device = table_of(model)
+    _settle(kind)
     target = Path(folder)
     for name in (INDEX, PACK):  # of an earlier start
         (target / name).unlink(missing_ok=True)
@@ -70,6 +71,7 @@ def fill_parameters(model: Any, pack: str, index: str) -> Moved:
         if (attributes.get("kind"), attributes.get("table")) != (_KIND, table_sha256(rows)):
             raise UnfitError(_difference(rows, {e.id: e.length for e in reader.index.extents}))
         places = {row.id: row.address for row in rows}
+        _settle(kind)
         with Session(_library(), _place(kind), device=device) as session:
             report = hydrate_pack(session, reader, places)
     return Moved(report.bytes, len(rows), report.seconds)
@@ -85,6 +87,17 @@ def _difference(rows: list[Row], extents: dict[str, int]) -> str:
     names = sorted(set(mine) ^ set(extents)) or sorted(n for n in mine if mine[n] != extents[n])
     first = names[0].removeprefix("model/") if names else "the types of some tensors"
     return f"the payload pack is of another model: {first} differs"
+
+
+def _settle(kind: str) -> None:
+    """Nothing that torch has begun is still to touch the tensors: the library has its own stream.
+
+    While a model is made or loaded, kernels and copies are queued that nobody waits for.
+    """
+    if kind == "cuda":
+        import torch  # noqa: PLC0415 - the engine's
+
+        torch.cuda.synchronize()
 
 
 def _place(kind: str) -> Place:

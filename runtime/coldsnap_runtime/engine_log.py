@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,17 @@ if TYPE_CHECKING:
 _TAIL_BYTES = 64 << 10
 _MAX_LINE = 400
 _SIGNAL_BASE = 128
+_RAISED = re.compile(
+    r"(?:^|[\])] )(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit): \S"
+)
+"""The last line of a traceback, also behind what an engine puts before each line."""
 
 
 def log_tail(path: Path, lines: int = 12) -> tuple[str, ...]:
-    """The last `lines` lines that are not blank, and where the log is; empty if there is none."""
+    """The first error of its end, its last `lines` lines, where it is; empty if there is none.
+
+    Blank lines do not count; an error among the last lines is not said twice.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -25,7 +33,10 @@ def log_tail(path: Path, lines: int = 12) -> tuple[str, ...]:
         file.seek(max(0, size - _TAIL_BYTES))
         text = file.read(_TAIL_BYTES).decode("utf-8", "replace")
     kept = [_printable(line) for line in text.splitlines() if line.strip()]
-    return (*(f"log: {line}" for line in kept[-lines:]), f"all of it: {path}")
+    first = next((line for line in kept[:-lines] if _RAISED.search(line)), "")
+    # A process that fails because another one did says so last; what came first is the cause.
+    cause = (f"first error in the log: {first}",) if first else ()
+    return (*cause, *(f"log: {line}" for line in kept[-lines:]), f"all of it: {path}")
 
 
 def exit_report(path: Path) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _DRIVER_FLOOR = 580
 _ROOM = 256 << 20
 """Bytes beside what was measured: contexts differ a little from driver to driver."""
+_NVML_SLACK = 0.99
 
 
 def admit_gpus(
@@ -58,6 +59,39 @@ def placed_gpus(
     uuids = [str(gpu["uuid"]) for gpu in captured.get("gpus") or ()]
     found = [here.by_uuid(pairs.get(uuid, uuid)) for uuid in uuids]
     return tuple(gpu.index for gpu in found if gpu is not None)
+
+
+def admit_launch(visible: str, share: float, here: Gpus) -> None:
+    """Whether an engine that demands a part of each device's memory finds it free.
+
+    Args:
+        visible: the unit's ``CUDA_VISIBLE_DEVICES``, indices or UUIDs.
+        share: part of the device's memory, 0 to 1.
+        here: the GPUs of this host.
+
+    Raises:
+        ColdSnapError: ``gpu.driver-missing``, ``gpu.missing``, ``gpu.memory-short``.
+    """
+    if not share or not visible:
+        return
+    if not here.driver:
+        raise ColdSnapError(
+            "gpu.driver-missing",
+            f"this host has no NVIDIA driver, and the unit wants GPU {visible}",
+            details=("nothing was started",),
+            remedy="launch it on a host with a GPU, or take devices: out of the plan",
+        )
+    for name in visible.split(","):
+        gpu = here.by_index(int(name)) if name.isdigit() else here.by_uuid(name)
+        if gpu is None:
+            raise ColdSnapError(
+                "gpu.missing",
+                f"this host has no GPU {name}",
+                details=tuple(f"GPU {gpu.index}: {gpu.name} {gpu.uuid}" for gpu in here.found),
+                remedy="name others with devices: in the plan",
+            )
+        # CUDA counts a little less than NVML as the whole: what is that close, the engine judges.
+        _require_memory(gpu, int(gpu.memory_total * share * _NVML_SLACK), room=0)
 
 
 def _needed(captured: dict[str, Any]) -> int:
@@ -123,14 +157,14 @@ def _require_same(old: dict[str, Any], new: Gpu) -> None:
         )
 
 
-def _require_memory(gpu: Gpu, needed: int) -> None:
-    if gpu.memory_free >= needed + _ROOM:
+def _require_memory(gpu: Gpu, needed: int, room: int = _ROOM) -> None:
+    if gpu.memory_free >= needed + room:
         return
     holders = [f"process {pid} holds {size / 2**30:.1f} GiB" for pid, size in gpu.holders]
     raise ColdSnapError(
         "gpu.memory-short",
         f"GPU {gpu.index} has {gpu.memory_free / 2**30:.1f} GiB free, "
-        f"the unit needs {(needed + _ROOM) / 2**30:.1f}",
+        f"the unit needs {(needed + room) / 2**30:.1f}",
         details=(*holders, "nothing was started"),
         remedy="stop what holds the memory, or choose another GPU with devices:",
     )

@@ -19,6 +19,8 @@ from coldsnap_runtime.capture_seal import remove
 from coldsnap_runtime.capture_sizes import engine_sizes
 from coldsnap_runtime.captured_files import arranged
 from coldsnap_runtime.cold_start import cold_start, note_cold_start
+from coldsnap_runtime.gpu_admission import admit_launch
+from coldsnap_runtime.gpus import read_gpus
 from coldsnap_runtime.http_calls import HttpCall, HttpCalls
 from coldsnap_runtime.installation import Installation
 from coldsnap_runtime.log_phases import phases_asked
@@ -55,7 +57,10 @@ if TYPE_CHECKING:
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.unit_record import UnitRecord
 
-_LAUNCH = "unit run engine model launch ready phases launch_sha256 request_sha256 expose criu"
+_LAUNCH = (
+    "unit run engine model launch ready phases launch_sha256 request_sha256 expose criu"
+    " device_share"
+)
 _CHECKPOINT = "unit run capture_id request_sha256 generation resume criu driver prove"
 _GENERATION = "unit run generation grace"
 
@@ -64,8 +69,9 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
     """Start an engine cold, wait until it is ready, offer its ports if asked.
 
     Raises:
-        ColdSnapError: ``unit.*``, ``engine.not-ready``, ``engine.died``, ``expose.*``; nothing
-            of the generation runs then.
+        ColdSnapError: ``unit.*``, ``gpu.*``, ``engine.not-ready``, ``engine.died``,
+            ``expose.*``; nothing of the generation
+            runs then.
     """
     begin = boottime()
     known_fields(value, _LAUNCH, "unit.launch")
@@ -73,6 +79,7 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
     request = LaunchRequest.from_json(value)
     with lease.held(context.state_dir, request.unit, request.run):
         stop_orphans(context, request.unit)
+        _require_devices(request, value.get("device_share"))
         store, timing = UnitStore(context.state_dir), Timing(request.unit)
         record = start(request, context, installation_of(value, context), timing)
         try:
@@ -88,6 +95,17 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
             undo(context, record)
             raise
     return started(record, timing)
+
+
+def _require_devices(request: LaunchRequest, share: Any) -> None:
+    """What the engine would find out half a minute later, while it loads."""
+    if isinstance(share, (int, float)) and 0 < share <= 1:
+        visible = str(request.launch.raw.get("env", {}).get("CUDA_VISIBLE_DEVICES") or "")
+        try:
+            admit_launch(visible, float(share), read_gpus())
+        except ColdSnapError as error:
+            error.where = error.where or f"unit {request.unit}"
+            raise
 
 
 def checkpoint(value: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -73,6 +73,8 @@ def launch_body(ctx: StepContext, *, plain: bool = False) -> dict[str, Any]:
         },
         "ready": asdict(engine.ready(unit)),
         "phases": [list(phase) for phase in launch.phases],
+        # Placement: not part of what identifies a launch.
+        **({"device_share": launch.device_share} if launch.device_share else {}),
     }
 
 

@@ -8,6 +8,7 @@ The control port, on loopback inside the unit, carries the calls.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ CONTROL_PORT = 8901
 CACHES = "/var/cache/coldsnap/runtime"
 """Inside the unit: compiler caches, which the processes map and the capsule keeps."""
 
+_SHARE_OPTIONS = ("--gpu-memory-utilization", "--gpu_memory_utilization")
 _OWN_OPTIONS = ("--worker-extension-cls", "--middleware", "--host", "--port")
 _ENVIRONMENT = {
     "COLDSNAP_CONTROL_PORT": str(CONTROL_PORT),
@@ -118,6 +120,7 @@ class VllmEngine:
             inside=("coldsnap_inside_vllm",),
             caches=(CACHES,),
             graphs=graphs,
+            device_share=_device_share(command) if unit.devices else 0.0,
         )
         if driver != DRIVER:
             return launch
@@ -162,6 +165,20 @@ def _lint_environment(unit: Unit) -> None:
                 cause=reason,
                 remedy=f"take {name} out of the unit's env:, or change it",
             )
+
+
+def _device_share(command: tuple[str, ...]) -> float:
+    """What vLLM is told to take of a device, which it demands to be free; 0 if that is not told.
+
+    Its default differs from version to version.
+    """
+    for word, following in zip(command, (*command[1:], ""), strict=True):
+        name, _, value = word.partition("=")
+        if name in _SHARE_OPTIONS:
+            with contextlib.suppress(ValueError):
+                share = float(value or following)
+                return share if 0 < share <= 1 else 0.0
+    return 0.0
 
 
 def _take_back() -> HttpCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,17 @@ def restored(project: Project, **changes: Any) -> str:
     assert done.returncode == 0, done.stderr
     assert "same answer: yes" in done.stdout
     return done.stderr + done.stdout
+
+
+def test_this_vllm_is_one_that_the_driver_knows() -> None:
+    """All functions that it builds on are there, with the parameters that it gives."""
+    command = [os.environ["COLDSNAP_VLLM_PYTHON"], "-m", "coldsnap_inside_vllm.contract"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "runtime")}
+    done = subprocess.run(
+        command, check=False, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "vllm.v1.worker.cpu_worker.CPUWorker.determine_available_memory" in done.stdout
 
 
 def test_restores_give_the_same_answer(captured: tuple[Project, object]) -> None:

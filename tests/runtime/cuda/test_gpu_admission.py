@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.gpu_admission import admit_gpus, placed_gpus
+from coldsnap_runtime.gpu_admission import admit_gpus, admit_launch, placed_gpus
 from coldsnap_runtime.gpus import read_gpus
 
 GIB = 1 << 30
@@ -93,3 +93,30 @@ def test_the_floor_is_that_of_the_snapshot_driver(driver):
     caught = refusal(captured(driver, snapshot_driver="n610"))
     assert caught.code == "gpu.driver-too-old"
     assert caught.remedy == "install an NVIDIA driver >= 610"
+
+
+def launch_refusal(visible: str, share: float) -> ColdSnapError:
+    with pytest.raises(ColdSnapError) as caught:
+        admit_launch(visible, share, read_gpus())
+    return caught.value
+
+
+def test_a_launch_finds_the_share_that_its_engine_demands(driver):
+    driver.gpu(0)
+    driver.gpu(1, free=54 * GIB, holder=4711)
+    admit_launch("0", 0.6, read_gpus())
+    admit_launch("1", 0.0, read_gpus())
+    error = launch_refusal("0,1", 0.6)
+    assert error.code == "gpu.memory-short"
+    assert error.message.startswith("GPU 1 has 54.0 GiB free")
+    assert any("process 4711 holds" in line for line in error.details)
+    assert "nothing was started" in error.details
+
+
+def test_a_launch_without_its_gpu(driver):
+    driver.gpu(0)
+    assert launch_refusal("3", 0.5).code == "gpu.missing"
+    assert launch_refusal("GPU-unknown", 0.5).code == "gpu.missing"
+    admit_launch(read_gpus().found[0].uuid, 0.5, read_gpus())
+    (driver.folder / "driver").unlink()
+    assert launch_refusal("0", 0.5).code == "gpu.driver-missing"

@@ -64,3 +64,30 @@ def test_nvml_alone_is_closed_and_no_context(
     assert module.nvmlLib is None
     assert module._nvmlGetFunctionPointer_cache == {}
     assert str(library) not in Path("/proc/self/maps").read_text(), "its library is unmapped"
+
+
+UNNAMED = """
+import ctypes, sys
+from coldsnap_inside_template.imports import close_nvml
+ctypes.CDLL(sys.argv[1]).nvmlInit_v2()  # as torch counts devices: nobody keeps the handle
+close_nvml()
+print(ctypes.CDLL(sys.argv[1]).opened())
+"""
+COUNTED = """
+static int users;
+int nvmlInit_v2(void) { users++; return 0; }
+int nvmlShutdown(void) { if (users == 0) return 1; users--; return 0; }
+int opened(void) { return users; }
+"""
+
+
+def test_nvml_that_no_module_names_is_shut_down(tmp_path: Path):
+    (tmp_path / "nvml.c").write_text(COUNTED)
+    library = tmp_path / "libnvidia-ml.so.1"
+    soname = "-Wl,-soname,libnvidia-ml.so.1"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", soname, "-o", library, tmp_path / "nvml.c"], check=True
+    )
+    command = [sys.executable, "-c", UNNAMED, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"

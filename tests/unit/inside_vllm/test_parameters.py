@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_inside_vllm import parameters
 from coldsnap_inside_vllm.parameter_table import UnfitError, table_of, table_sha256
 from coldsnap_inside_vllm.parameters import export_parameters, fill_parameters
 from coldsnap_runtime.hydrate import load_library
@@ -143,3 +146,13 @@ def test_a_damaged_chunk_is_found(tmp_path: Path):
     with pytest.raises(ColdSnapError) as caught:
         fill_parameters(model(), str(pack), str(tmp_path / "payload.index.json"))
     assert caught.value.code == "pack.chunk-differs"
+
+
+def test_what_torch_has_begun_is_awaited_on_a_device(monkeypatch: pytest.MonkeyPatch):
+    waits: list[str] = []
+    cuda = SimpleNamespace(synchronize=lambda: waits.append("device"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    parameters._settle("cpu")
+    assert waits == []
+    parameters._settle("cuda")
+    assert waits == ["device"]

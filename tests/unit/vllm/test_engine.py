@@ -37,6 +37,7 @@ def test_gate_and_worker_are_ours():
     "env",
     [
         {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64, expandable_segments:True"},
+        {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
         {"NCCL_NVLS_ENABLE": "1"},
         {"NCCL_CUMEM_HOST_ENABLE": "1"},
         {"NCCL_GRAPH_REGISTER": "1"},
@@ -45,9 +46,10 @@ def test_gate_and_worker_are_ours():
     ],
 )
 def test_environment_that_breaks_a_restore(env):
-    with pytest.raises(ColdSnapError) as caught:
-        launch(env=env)
-    assert caught.value.code == "vllm.environment-unfit"
+    for driver in ("c580", "n580", "n610"):
+        with pytest.raises(ColdSnapError) as caught:
+            launch(driver, env=env, devices=(0,))
+        assert caught.value.code == "vllm.environment-unfit"
     assert launch("criu", env=env).argv, "on CPU it does no harm"
 
 
@@ -86,3 +88,19 @@ def test_graph_policies_that_cannot_be(policy, command):
 def test_a_restored_engine_is_told_its_provider():
     (call,) = VllmEngine().hydrate()
     assert call.body["provider"] == "{provider}"
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        (("--gpu-memory-utilization", "0.6"), 0.6),
+        (("--gpu-memory-utilization=0.85",), 0.85),
+        (("--gpu-memory-utilization", "all"), 0.0),
+        ((), 0.0),
+    ],
+)
+def test_what_it_demands_of_a_device_is_told(words, share):
+    command = ("/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server", *words)
+    for driver in ("c580", "n580"):
+        assert launch(driver, devices=(0,), command=command).device_share == share
+    assert launch("criu", command=command).device_share == 0.0
