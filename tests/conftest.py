@@ -6,10 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that;
 # the programs under test shall see it as a terminal's Ctrl-C.

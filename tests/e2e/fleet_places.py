@@ -6,11 +6,12 @@ import hashlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_for
 
 from coldsnap.fleet import InventoryFleet
 from coldsnap.sdk.host import FactRequest, Host, OperationRequest, OperationResult
@@ -41,14 +42,6 @@ def is_running(host: Host, marker: str) -> bool:
     """
     pattern = f"[{marker[0]}]{marker[1:]}"
     return output(host, f"pgrep -f '{pattern}' || true") != []
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-    return value
 
 
 def sha256(path: Path) -> str:

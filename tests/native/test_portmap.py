@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 HOST_PORT, INNER_PORT, OTHER_INNER = 19280, 19281, 19282
 HOME = "127.0.0.1"
@@ -108,13 +109,6 @@ def talk(data: bytes, port: int = HOST_PORT, timeout: float = 10) -> bytes:
 def _send_all(connection: socket.socket, data: bytes) -> None:
     connection.sendall(data)
     connection.shutdown(socket.SHUT_WR)
-
-
-def wait_until(is_so, seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_bytes_pass_both_ways_and_half_close_too(portmap: Portmap) -> None:
@@ -225,7 +219,7 @@ def test_hold_makes_callers_wait_and_loses_none(portmap: Portmap, server: Server
             assert idle.recv(9) == b"still", "what is open goes on"
             portmap.process.send_signal(signal.SIGHUP)
             assert idle.recv(9) == b"", "until it is cut"
-            wait_until(lambda: server.ends == ["end"])
+            wait_for(lambda: server.ends == ["end"])
             portmap.process.send_signal(signal.SIGUSR2)
             assert waiting.recv(4) == b"one "
             assert waiting.recv(5) == b"hello"
@@ -238,7 +232,7 @@ def test_a_hold_that_nobody_ends_ends_by_itself(portmap_program: Path, server: S
     time.sleep(0.1)
     began = time.monotonic()
     assert talk(b"x") == b"one x"
-    assert 0.5 < time.monotonic() - began < 4
+    assert 0.5 < time.monotonic() - began < 60, "not the ten minutes of the default"
     assert server.count == 1
     portmap.close()
 
@@ -293,7 +287,7 @@ def test_an_open_connection_survives_term_for_the_drain(
         portmap.process.send_signal(signal.SIGTERM)
         connection.sendall(b"last words")
         assert connection.recv(20) == b"last words"
-        wait_until(lambda: _refuses(HOST_PORT))
+        wait_for(lambda: _refuses(HOST_PORT))
         assert portmap.process.wait(5) == 0
         assert connection.recv(1) == b""
     portmap.close()

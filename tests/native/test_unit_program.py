@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 
@@ -23,12 +24,8 @@ class Unit:
     def pid(self) -> int:
         return int(self.report[0].removeprefix("init "))
 
-    def wait_end(self, seconds: float = 10) -> str:
-        deadline = time.monotonic() + seconds
-        while not self.status.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        return self.status.read_text().strip()
+    def wait_end(self) -> str:
+        return wait_for(self.status.read_text, "the unit to end").strip()
 
 
 class Starter:
@@ -111,10 +108,8 @@ def test_the_root_gets_its_number_and_a_clean_place(starter: Starter) -> None:
 
 
 def _wait_for(starter: Starter, text: str) -> None:
-    deadline = time.monotonic() + 10
-    while not (starter.folder / "log").exists() or not starter.log.startswith(text):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    log = starter.folder / "log"
+    wait_for(lambda: log.exists() and starter.log.startswith(text), "the log")
 
 
 @needs_root
@@ -143,10 +138,7 @@ def test_orphans_are_reaped_and_die_with_the_engine(starter: Starter) -> None:
     assert not any(line.startswith("Z") for line in processes.splitlines())
     namespace = Path(f"/proc/{unit.pid}/ns/pid").readlink()
     os.kill(unit.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while namespace in _namespaces():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: namespace not in _namespaces(), "all of its processes to end")
 
 
 def _namespaces() -> set[Path]:

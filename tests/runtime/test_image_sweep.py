@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runtime_target import Host
 from test_image_modes import capture
+from waiting import wait_for
 
 from coldsnap.artifact.immutable import is_immutable
 
@@ -34,10 +34,7 @@ def row(host: Host, unit: str, generation: int) -> dict[str, Any]:
 
 def crash(host: Host, unit: str, generation: int) -> None:
     os.kill(row(host, unit, generation)["pid"], signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while row(host, unit, generation)["state"] != "dead":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: row(host, unit, generation)["state"] == "dead")
 
 
 def stop(host: Host, unit: str, generation: int) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runtime_target import Host, call, descriptor
 from test_activation import QUESTIONS, READY
+from waiting import wait_for
 
 pytestmark = pytest.mark.criu
 
@@ -260,18 +260,21 @@ def test_an_artifact_without_a_payload_gets_one(host: Host, model: Path) -> None
     assert host.generations()[2]["artifact"] == done["manifest"]
 
 
+def ended(host: Host, job: str) -> str:
+    """State of a job that runs no more; empty while it does."""
+    jobs = host.call("job", "list").result["jobs"]
+    return next(
+        (row["state"] for row in jobs if row["job"] == job and row["state"] != "running"), ""
+    )
+
+
 def test_a_job_of_its_own_goes_on(host: Host, model: Path) -> None:
     manifest = published(host, model)
     payload(host).unlink()
     restored(host, manifest)
     started = materialized(host, "j7", generation=2, detach=True)
     assert started["job"] == "j7.materialize"
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        jobs = host.call("job", "list").result["jobs"]
-        if any(row["job"] == started["job"] and row["state"] == "done" for row in jobs):
-            break
-        time.sleep(0.1)
+    assert wait_for(lambda: ended(host, started["job"])) == "done"
     assert payload(host).exists()
     assert restored(host, manifest, provider="native")["used"] == "native"
 

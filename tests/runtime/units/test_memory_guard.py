@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit_workplace import DIGEST, Workplace, build_native, wait_until
+from unit_workplace import DIGEST, Workplace, build_native
+from waiting import wait_for
 
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture
@@ -52,7 +53,7 @@ def image(workplace: Workplace, torture: list[str], go: Path) -> Path:
     shutil.copy(program, go.with_name(program.name))
     argv = [*torture[:-1], str(go.with_name(program.name)), "wait", str(go)]
     first = workplace.launch(go, argv=argv, memory_guard=True)
-    wait_until(lambda: "ready" in workplace.log(first), "the program's memory", 60.0)
+    wait_for(lambda: "ready" in workplace.log(first), "the program's memory")
     first = workplace.store.update(first, state="serving")
     capture: dict[str, Any] = workplace.checkpoint(first)
     workplace.stop(first)
@@ -67,9 +68,7 @@ def test_a_restored_program_is_like_its_twin(
     done = restore_by_ladder(request, workplace.context, workplace.installation, Timing())
     assert (done.process_image["rung"], done.process_image["left"]) == (mode, [])
     go.touch()
-    wait_until(
-        lambda: workplace.log(done.record).endswith("done\n"), "the program's last word", 60.0
-    )
+    wait_for(lambda: workplace.log(done.record).endswith("done\n"), "the program's last word", 60.0)
     said = workplace.log(done.record).splitlines()
     assert [line for line in said if line != "ready"] == twin
 
@@ -80,7 +79,7 @@ def test_a_program_that_lost_the_guard_is_not_mapped(workplace: Workplace, go: P
     shutil.copy(PYTHON, go.with_name(PYTHON.name))
     argv[-1] = str(go.with_name(PYTHON.name))
     first = workplace.launch(go, argv=[*argv, "wait", str(go)], memory_guard=True)
-    wait_until(lambda: "ready" in workplace.log(first), "the program's memory", 60.0)
+    wait_for(lambda: "ready" in workplace.log(first), "the program's memory")
     first = workplace.store.update(first, state="serving")
     capture = Path(workplace.checkpoint(first)["capture_dir"])
     rungs = Capture.read(capture).process_image["rungs"]  # type: ignore[index]

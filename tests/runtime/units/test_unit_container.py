@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 from python_image import make_image
-from unit_workplace import Workplace, counter, get_from_host, wait_until
+from unit_workplace import DIGEST, Workplace, counter, get_from_host
+from waiting import wait_for
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime.timing import Timing
+from coldsnap_runtime.unit_capture import Capture
+from coldsnap_runtime.unit_requests import RestoreRequest
+from coldsnap_runtime.unit_restore import Restored, restore_by_ladder
 
 pytestmark = [pytest.mark.criu, pytest.mark.docker]
 
@@ -81,6 +86,46 @@ def test_a_container_is_captured_and_restored_many_times(workplace: Workplace, i
     assert containers() == ""
 
 
+def by_rung(workplace: Workplace, image: str, mode: str) -> Restored:
+    """A restore that may only come by `mode`, every page compared before anything runs."""
+    request = RestoreRequest(
+        "u0", "r", Path(image), DIGEST, image_mode=mode, compare_pages=True, verify="digest"
+    )
+    done = restore_by_ladder(request, workplace.context, workplace.installation, Timing())
+    assert (done.process_image["rung"], done.process_image["left"]) == (mode, [])
+    assert done.process_image["pages_checked"] > 0
+    return done
+
+
+@pytest.mark.parametrize("mode", ["ext", "mmap"])
+def test_the_pages_of_a_container_come_fast_too(
+    workplace: Workplace, image: str, mode: str
+) -> None:
+    """Proven by a canary at the capture, then restored twice at once, and captured again."""
+    first = serve(workplace, image, INSIDE, memory_guard=True)
+    before = workplace.ask(first)
+    captured = workplace.checkpoint(first)
+    verdict = Capture.read(Path(captured["capture_dir"])).process_image["rungs"][mode]  # type: ignore[index]
+    assert (verdict["proven"], verdict["differences"]) == (True, 0), verdict
+    assert verdict["bytes"] > 1 << 20
+    workplace.stop(first)
+
+    twins = [by_rung(workplace, captured["capture_dir"], mode).record for _ in range(2)]
+    for twin in twins:
+        assert workplace.ask(twin) == before | {"n": before["n"] + 1}
+    if mode == "mmap":
+        with pytest.raises(ColdSnapError, match=r"checkpoint\.image-mapped"):
+            workplace.checkpoint(twins[0], "c2")
+        assert workplace.ask(twins[0])["n"] == before["n"] + 2, "it serves on"
+    else:
+        again = workplace.checkpoint(twins[0], "c2")
+        assert workplace.ask(by_rung(workplace, again["capture_dir"], mode).record) == (
+            before | {"n": before["n"] + 2}
+        )
+    workplace.stop_all()
+    assert containers() == "", "neither units nor canaries stay behind"
+
+
 def test_what_is_restored_counts_for_its_container(workplace: Workplace, image: str) -> None:
     first = serve(workplace, image)
     restored = workplace.restore(workplace.checkpoint(first)["capture_dir"])
@@ -126,6 +171,6 @@ def test_an_engine_that_ends(workplace: Workplace, image: str) -> None:
     script = workplace.script("engine.py", "raise SystemExit(3)")
     argv = ["/usr/bin/python3", str(script)]
     workplace.launch(script, argv=argv, **contained(image))
-    wait_until(lambda: workplace.store.load("u0").state == "dead", "the unit to be dead")
+    wait_for(lambda: workplace.store.load("u0").state == "dead", "the unit to be dead")
     status = (workplace.store.paths("u0", 1).work / "status").read_text()
     assert status.endswith("exited 3\n")

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit_workplace import Workplace, counter, wait_until
+from unit_workplace import Workplace, counter
+from waiting import wait_for
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.context import Cancelled, Context
@@ -69,7 +70,7 @@ def criu_pid(workplace: Workplace, phase: str) -> int:
         except OSError:
             return False
 
-    wait_until(is_there, f"CRIU to say {phase!r}")
+    wait_for(is_there, f"CRIU to say {phase!r}")
     entered = int((work / "criu.pid").read_text().split()[0])
     children = Path(f"/proc/{entered}/task/{entered}/children").read_text().split()
     return int(children[0])
@@ -123,7 +124,7 @@ def test_the_engine_dies_during_the_dump(workplace: Workplace) -> None:
         error = refused(lambda: workplace.checkpoint(record), "checkpoint.engine-died")
     assert error.changed
     assert no_capture_is_left(workplace)
-    wait_until(lambda: workplace.store.load("u0", 1).state == "dead", "the unit to be dead")
+    wait_for(lambda: workplace.store.load("u0", 1).state == "dead", "the unit to be dead")
 
 
 def test_the_verb_is_killed_during_the_dump(workplace: Workplace) -> None:
@@ -138,7 +139,7 @@ def test_the_verb_is_killed_during_the_dump(workplace: Workplace) -> None:
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert [p.name for p in (workplace.state_dir / "captures/u0").iterdir()] == ["c1.partial"]
-    wait_until(lambda: workplace.answers(record), "the engine to answer")
+    wait_for(lambda: workplace.answers(record), "the engine to answer")
     restored = workplace.restore(workplace.checkpoint(record)["capture_dir"])
     assert workplace.answers(restored)
 
@@ -172,7 +173,7 @@ def test_io_uring_where_it_is_allowed_is_explained(workplace: Workplace) -> None
     if workplace.log(record).startswith("-1"):
         pytest.skip("this kernel has no io_uring")
     error = refused(lambda: workplace.checkpoint(record), "criu.dump-failed")
-    assert "pid 1001 (python3) holds an io_uring" in error.cause
+    assert f"pid 1001 ({Path(sys.executable).name[:15]}) holds an io_uring" in error.cause
     assert "io_uring: deny" in error.remedy
     assert workplace.answers(record)
 
@@ -322,11 +323,11 @@ def test_a_log_that_grew_or_went(workplace: Workplace) -> None:
     for _ in range(2):
         size = own_log.stat().st_size
         restored = workplace.restore(captured["capture_dir"])
-        wait_until(lambda size=size: own_log.stat().st_size > size, "the log to grow")
+        wait_for(lambda size=size: own_log.stat().st_size > size, "the log to grow")
         workplace.stop(restored)
     own_log.unlink()
     workplace.restore(captured["capture_dir"])
-    wait_until(own_log.exists, "the log to be there again")
+    wait_for(own_log.exists, "the log to be there again")
 
 
 def test_a_host_port_that_is_taken(workplace: Workplace) -> None:
@@ -350,7 +351,7 @@ def refused_anywhere(action: Callable[[], Any], code: str) -> ColdSnapError:
 def test_an_engine_that_cannot_be_started(workplace: Workplace) -> None:
     script = workplace.script("counter.py", counter())
     record = workplace.launch(script, argv=["/nowhere/engine"])
-    wait_until(lambda: workplace.store.load("u0").state == "dead", "the unit to be dead")
+    wait_for(lambda: workplace.store.load("u0").state == "dead", "the unit to be dead")
     assert "run /nowhere/engine: No such file or directory" in workplace.log(record)
     assert (workplace.store.paths("u0", 1).work / "status").read_text() == "exited 127\n"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit_workplace import Workplace, wait_until
+from unit_workplace import Workplace
+from waiting import wait_for
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.http_calls import HttpCall
@@ -58,7 +59,7 @@ def captured(workplace: Workplace, driver: FakeDriver) -> dict[str, Any]:
     env = {"PYTHONPATH": str(RUNTIME), "CUDA_VISIBLE_DEVICES": "0"}
     record = workplace.launch(script, argv=argv, env=env, template=True)
     park(record, workplace.context, workplace.installation, Timing())
-    wait_until(lambda: workplace.answers(record), "the engine to answer")
+    wait_for(lambda: workplace.answers(record), "the engine to answer")
     assert workplace.ask(record) == {"gpus": "0"}
     control = workplace.store.paths(record.unit, record.generation).control
     (control / "device-memory.json").write_text(json.dumps({"bytes": 80 * GIB}))
@@ -85,7 +86,7 @@ def test_the_engine_sees_the_gpus_of_its_new_place(
     ready = HttpCall("GET", "/")
     awaited = start_restored(workplace.store, restored, ready, "auto", Timing())
     assert awaited.retry_seconds > 60
-    wait_until(lambda: workplace.answers(restored), "the engine to answer")
+    wait_for(lambda: workplace.answers(restored), "the engine to answer")
     assert workplace.ask(restored) == {"gpus": seen}
 
 

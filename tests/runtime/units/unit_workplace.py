@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_for
 
 from coldsnap_runtime.context import Context
 from coldsnap_runtime.installation import Installation
@@ -95,7 +95,7 @@ class Workplace:
     def serve(self, script: Path, unit: str = "u0", **changes: Any) -> UnitRecord:
         """Launch and wait until it answers."""
         record = self.launch(script, unit, **changes)
-        wait_until(lambda: self.answers(record), "the engine to answer")
+        wait_for(lambda: self.answers(record), "the engine to answer")
         return self.store.update(record, state="serving")
 
     def answers(self, record: UnitRecord) -> bool:
@@ -167,14 +167,6 @@ def get_from_host(port: int, path: str = "/") -> Any:
         return json.loads(client.getresponse().read())
     finally:
         client.close()
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s for {what}")
-        time.sleep(0.02)
 
 
 def build_native(folder: Path, *targets: str) -> Path:

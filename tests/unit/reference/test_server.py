@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_server import Served, start
+from waiting import wait_for
 
 PROMPTS = ["The capital of France is", "Once upon a time", "x", "Two and two are"]
 
@@ -150,10 +151,7 @@ def test_a_client_that_leaves_frees_its_slot(served: Served) -> None:
         connection.request("POST", "/v1/completions", json.dumps({**body, "stream": stream}))
         time.sleep(0.1)
         connection.close()
-    deadline = time.monotonic() + 30
-    while "requests_running 0\n" not in served.ask("/metrics")[1]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: "requests_running 0\n" in served.ask("/metrics")[1])
 
 
 def test_metrics_count(served: Served) -> None:
@@ -195,8 +193,7 @@ def test_termination_finishes_what_runs(fresh: Callable[..., Served]) -> None:
     body = {"max_tokens": 200, "ignore_eos": True}
     client = threading.Thread(target=lambda: answers.append(served.complete("a", **body)))
     client.start()
-    while "requests_running 1\n" not in served.ask("/metrics")[1]:
-        time.sleep(0.002)
+    wait_for(lambda: "requests_running 1\n" in served.ask("/metrics")[1])
     assert served.stop() == 0
     client.join()
     assert len(answers[0]["logprobs"]["tokens"]) == 200
