@@ -14,11 +14,12 @@ from coldsnap.artifact.pack import open_pack
 from coldsnap_inside_vllm.payload import NoLibraryError, opened_library, places_of
 from coldsnap_inside_vllm.spans import Spans
 from coldsnap_runtime.hydrate import Session, hydrate_pack
-from coldsnap_runtime.hydrate.structures import Place
+from coldsnap_runtime.hydrate.structures import MARKS, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from coldsnap.artifact.pack import PackReader
     from coldsnap_inside_vllm.layout import Region
     from coldsnap_runtime.hydrate.packs import Report
 
@@ -63,34 +64,54 @@ class Loading(threading.Thread):
             self._result = {"error": reason, "code": "payload.not-loaded"}
 
     def _load(self) -> dict[str, Any]:
-        with open_pack(self._pack, self._index) as reader:
-            with self._spans.span("session-open"):
-                library = opened_library()
-            try:
-                return self._with(library, reader)
-            finally:
-                with self._spans.span("session-close"):
-                    library.unload()
+        with self._spans.span("library-open"):
+            library = opened_library()
+        session: Session | None = None
+        try:
+            # First: it needs no pack, and the driver is not busy with mapping memory yet.
+            with self._spans.span("session-open") as attributes:
+                session = Session(library, Place.CUDA, device=self._device)
+                attributes.update(named_seconds(session.opening()))
+            with self._spans.span("index-read"):
+                reader = open_pack(self._pack, self._index)
+            with reader:
+                return self._with(session, reader)
+        finally:
+            with self._spans.span("session-close"):
+                if session is not None:
+                    session.close()
+                library.unload()
 
-    def _with(self, library: Any, reader: Any) -> dict[str, Any]:
-        with Session(library, Place.CUDA, device=self._device) as session:
+    def _with(self, session: Session, reader: PackReader) -> dict[str, Any]:
+        with self._spans.span("memory-awaited"):
             if not self._mapped.wait(_PATIENCE) or self._allocations is None:
                 return {"error": "its memory was not mapped", "code": "payload.not-loaded"}
-            layout = reader.index.attributes.get("layout")
-            places = places_of(reader.index.extents, self._allocations, layout)
-            residual = sum(e.length for e in reader.index.extents if e.id.startswith("residual/"))
-            with self._spans.span("payload") as attributes:
-                report = hydrate_pack(session, reader, places)
-                attributes.update(bytes=report.bytes, residual_bytes=residual, **measured(report))
+        layout = reader.index.attributes.get("layout")
+        places = places_of(reader.index.extents, self._allocations, layout)
+        residual = sum(e.length for e in reader.index.extents if e.id.startswith("residual/"))
+        with self._spans.span("payload") as attributes:
+            report = hydrate_pack(session, reader, places)
+            attributes.update(bytes=report.bytes, residual_bytes=residual, **measured(report))
         return {"bytes": report.bytes, "seconds": round(report.seconds, 4)}
 
 
-def measured(report: Report) -> dict[str, float | int]:
-    """For a span: seconds of the stages are summed over the threads."""
-    stages = {f"{name}_seconds": round(value, 4) for name, value in report.stages.items()}
+def measured(report: Report) -> dict[str, float | int | str]:
+    """For a span: seconds of the stages are summed over the threads, the others by the clock."""
+    clock = dict(report.clock)
+    eighths = [clock.pop(f"eighth_{i}", 0.0) for i in range(1, MARKS + 1)]
+    shown = {"first": 0.0, "half": eighths[3], "last": eighths[-1], **clock} if clock else {}
+    told = {"engine_reason": report.engine_reason} if report.engine_reason else {}
     return {
-        **stages,
+        **named_seconds(report.stages),
+        **named_seconds(shown),
+        "eighths": " ".join(f"{seconds:.4f}" for seconds in eighths),
         "threads": report.threads,
         "direct_bytes": report.direct_bytes,
         "device_digest_bytes": report.device_digest_bytes,
+        "engine": report.engine,
+        **told,
     }
+
+
+def named_seconds(times: Mapping[str, float]) -> dict[str, float]:
+    return {f"{name}_seconds": round(value, 5) for name, value in times.items()}

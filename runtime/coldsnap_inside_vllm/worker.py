@@ -178,7 +178,8 @@ def _zero(tags: Sequence[str]) -> int:
         if tag in tags:
             runtime.cudaMemset(ctypes.c_void_p(region.address), 0, region.bytes)
             cleared += region.bytes
-    torch.cuda.synchronize()
+    # Not of the whole device: weights are on their way there, on streams of their own.
+    torch.cuda.default_stream().synchronize()
     return cleared
 
 

@@ -17,9 +17,10 @@
 extern "C" {
 #endif
 
-#define COLDSNAP_HYDRATE_ABI 2
+#define COLDSNAP_HYDRATE_ABI 3
 #define COLDSNAP_HYDRATE_DIGEST_BYTES 32
 #define COLDSNAP_HYDRATE_ALIGNMENT 4096
+#define COLDSNAP_HYDRATE_MARKS 8
 
 typedef enum coldsnap_hydrate_code {
   COLDSNAP_HYDRATE_OK = 0,
@@ -66,6 +67,21 @@ typedef enum coldsnap_hydrate_digests {
   COLDSNAP_HYDRATE_DIGESTS_DEVICE = 2
 } coldsnap_hydrate_digests;
 
+/* How bytes come from a file to a device. */
+typedef enum coldsnap_hydrate_engine {
+  COLDSNAP_HYDRATE_ENGINE_RING = 0,     /* by the pinned ring */
+  COLDSNAP_HYDRATE_ENGINE_CUFILE = 1,   /* by libcufile; where it fails, by the ring after all */
+  COLDSNAP_HYDRATE_ENGINE_MEASURED = 2, /* a part by each, the rest by whichever was faster */
+  COLDSNAP_HYDRATE_ENGINE_HOST = 3      /* only told: to host memory there is no choice */
+} coldsnap_hydrate_engine;
+
+/* How threads wait for a device. */
+typedef enum coldsnap_hydrate_waits {
+  COLDSNAP_HYDRATE_WAITS_AUTO = 0, /* spinning where there are 8 cores or more */
+  COLDSNAP_HYDRATE_WAITS_SLEEP = 1,
+  COLDSNAP_HYDRATE_WAITS_SPIN = 2
+} coldsnap_hydrate_waits;
+
 /* A run of bytes in a file and in memory. */
 typedef struct coldsnap_hydrate_extent {
   uint64_t offset;  /* in the file; a multiple of 4096 */
@@ -83,8 +99,11 @@ typedef struct coldsnap_hydrate_settings {
   uint64_t slot_bytes;     /* multiple of 4096, 4 KiB to 64 MiB; 0: 2 MiB, for a device 1 MiB */
   uint64_t block_bytes;    /* of a copy to a device; multiple of 4096, to 64 MiB; 0: 8 MiB */
   uint32_t digests;        /* coldsnap_hydrate_digests */
+  uint32_t engine;         /* coldsnap_hydrate_engine */
+  uint32_t waits;          /* coldsnap_hydrate_waits */
   uint32_t reserved;
-  const char *cuda_library; /* NULL: libcuda.so.1 */
+  const char *cuda_library;   /* NULL: libcuda.so.1 */
+  const char *cufile_library; /* NULL: libcufile.so.0 */
 } coldsnap_hydrate_settings;
 
 /* Gets bytes done and in all, on the caller's thread; anything but 0 cancels. */
@@ -123,10 +142,35 @@ typedef struct coldsnap_hydrate_metrics {
   uint64_t wait_ns;        /* for a free place of the ring: the device is the slowest part */
   uint64_t turn_ns;        /* for a free core */
   uint64_t device_ns;      /* starting copies, and waiting for the last ones */
+  /* Of wait_ns, in the driver: for a block's copy; then for its digests on the device. */
+  uint64_t copy_wait_ns;
+  uint64_t digest_wait_ns;
+  uint64_t longest_send_ns; /* the longest that starting one block's copies took: a busy driver */
+  /* By the clock, since the call began: when each eighth of the bytes had been read, or given to
+     the device. What is left of wall_ns behind the last one is the drain. */
+  uint64_t first_ns;
+  uint64_t mark_ns[COLDSNAP_HYDRATE_MARKS];
   uint64_t ring_bytes;
   uint64_t failed_extent;  /* where it went wrong, all ones if nowhere in particular */
   uint64_t failed_chunk;
+  uint32_t engine;         /* coldsnap_hydrate_engine that moved the bytes */
+  char engine_reason[124]; /* why it was not the one asked for; else empty */
 } coldsnap_hydrate_metrics;
+
+/* What the opening of a session took, by the clock. */
+typedef struct coldsnap_hydrate_opening {
+  uint32_t struct_bytes;
+  int32_t memory_node;  /* of the ring: that next to the device; -1: unknown, or there is one only */
+  uint64_t ring_bytes;
+  uint64_t wall_ns;
+  uint64_t threads_ns;
+  uint64_t driver_ns;   /* libcuda, the device's context */
+  uint64_t touch_ns;    /* memory of the ring, its pages taken by all threads */
+  uint64_t pin_ns;
+  uint64_t streams_ns;
+  uint64_t digests_ns;  /* the kernel loaded and tried */
+  uint64_t cufile_ns;
+} coldsnap_hydrate_opening;
 
 typedef struct coldsnap_hydrate_session coldsnap_hydrate_session;
 
@@ -137,6 +181,8 @@ const char *coldsnap_hydrate_error(void);
 int coldsnap_hydrate_open(const coldsnap_hydrate_settings *settings,
                           coldsnap_hydrate_session **session);
 void coldsnap_hydrate_close(coldsnap_hydrate_session *session);
+int coldsnap_hydrate_opening_of(const coldsnap_hydrate_session *session,
+                                coldsnap_hydrate_opening *opening);
 
 /* File -> memory. After a failure the memory holds unchecked bytes. `metrics` may be NULL. */
 int coldsnap_hydrate_read(coldsnap_hydrate_session *session,

@@ -66,6 +66,17 @@ COLDSNAP_EXPORT int coldsnap_hydrate_open(const coldsnap_hydrate_settings *setti
 
 COLDSNAP_EXPORT void coldsnap_hydrate_close(coldsnap_hydrate_session *session) { delete session; }
 
+COLDSNAP_EXPORT int coldsnap_hydrate_opening_of(const coldsnap_hydrate_session *session,
+                                                coldsnap_hydrate_opening *opening) {
+  return guarded([&] {
+    auto &result = given(opening, "opening");
+    if (result.struct_bytes != sizeof result) {
+      throw Failure(COLDSNAP_HYDRATE_INVALID, "the opening is of another version");
+    }
+    result = given(session, "session").opening();
+  });
+}
+
 COLDSNAP_EXPORT int coldsnap_hydrate_read(coldsnap_hydrate_session *session,
                                           const coldsnap_hydrate_request *request,
                                           coldsnap_hydrate_metrics *metrics) {

@@ -31,21 +31,22 @@ uint64_t Blocks::table_bytes() const {
   return std::max(count_ * most_chunks_ * digest_bytes, DeviceDigest::sample_bytes);
 }
 
-void Blocks::open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool may_digest,
-                  bool must_digest) {
+void Blocks::open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool spins) {
   copies_ = cuda.make_stream();
   while (digests_.size() < digest_streams) digests_.push_back(cuda.make_stream());
-  uint8_t *digests = ring + ring_bytes;
+  tables_ = ring + ring_bytes;
   for (uint64_t i = 0; i < count_; i++) {
     Block &block = blocks_.emplace_back();
     block.memory = ring + i * bytes_;
-    block.digests = digests + i * most_chunks_ * digest_bytes;
-    block.copied = cuda.make_event();
-    block.digested = cuda.make_event();
+    block.digests = tables_ + i * most_chunks_ * digest_bytes;
+    block.copied = cuda.make_event(spins);
+    block.digested = cuda.make_event(spins);
   }
-  if (!may_digest) return;
+}
+
+void Blocks::open_digest(const Cuda &cuda, bool must_digest) {
   try {
-    digest_ = std::make_unique<DeviceDigest>(cuda, digests_, most_chunks_, bytes_, digests);
+    digest_ = std::make_unique<DeviceDigest>(cuda, digests_, most_chunks_, bytes_, tables_);
   } catch (const Failure &) {
     // Code of a later kind than the driver, no device memory left: the processor does it.
     if (must_digest) throw;

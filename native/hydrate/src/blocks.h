@@ -36,10 +36,10 @@ class Blocks {
   // Pinned memory that is needed behind the ring.
   uint64_t table_bytes() const;
 
-  // `ring` with its tables is pinned. Throws Failure; `must_digest`: also where the device cannot
-  // digest.
-  void open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool may_digest,
-            bool must_digest);
+  // `ring` with its tables is pinned. Throws Failure.
+  void open(const Cuda &cuda, uint8_t *ring, uint64_t ring_bytes, bool spins);
+  // Has the device digest, if it can. Throws Failure where it cannot and `must_digest`.
+  void open_digest(const Cuda &cuda, bool must_digest);
   void close(const Cuda &cuda) noexcept;
 
   Block &block(uint64_t number) { return blocks_[number % count_]; }
@@ -47,6 +47,7 @@ class Blocks {
   // The stream, by its number, whose launches digest a block. Several, so that blocks are digested
   // side by side: one alone occupies less than half of an H200, whose clock may still be that of
   // rest when an engine has just come back.
+  size_t lanes() const { return digests_.size(); }
   size_t lane(uint64_t number) const { return number % digests_.size(); }
   Cuda::Stream digests(uint64_t number) const { return digests_[lane(number)]; }
   // nullptr where the processor must digest.
@@ -57,6 +58,7 @@ class Blocks {
   uint64_t bytes_, count_, piece_bytes_;
   uint32_t most_chunks_;
   std::vector<Block> blocks_;
+  uint8_t *tables_ = nullptr;
   Cuda::Stream copies_ = nullptr;
   std::vector<Cuda::Stream> digests_;
   std::unique_ptr<DeviceDigest> digest_;

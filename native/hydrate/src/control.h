@@ -39,7 +39,9 @@ class Control {
   // Called often by every thread; throws Failure when the call must end.
   void check();
   bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
-  void moved(uint64_t bytes) { done_.fetch_add(bytes, std::memory_order_relaxed); }
+  void moved(uint64_t bytes);
+  // When the first bytes were moved, each eighth of all, and now.
+  void tell(coldsnap_hydrate_metrics &metrics) const;
   // The first failure is the one that is told; the rest follow from it.
   void fail(const Failure &failure) noexcept;
   // On the caller's thread, some times a second.
@@ -53,6 +55,8 @@ class Control {
   const Clock::time_point start_ = Clock::now();
   std::atomic<bool> stopped_ = false;
   std::atomic<uint64_t> done_ = 0;
+  std::atomic<uint64_t> first_ns_ = 0;
+  std::atomic<uint64_t> marks_[COLDSNAP_HYDRATE_MARKS]{};
   std::mutex mutex_;
   std::optional<Failure> first_;
 };

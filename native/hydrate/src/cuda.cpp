@@ -17,7 +17,7 @@ constexpr int allocation_pinned = 1;
 constexpr int access_read_write = 3;
 constexpr unsigned register_portable = 1;
 constexpr unsigned stream_non_blocking = 1;
-constexpr unsigned event_blocking_without_timing = 1 | 2;
+constexpr unsigned event_blocking = 1, event_without_timing = 2;
 
 struct Location {
   int type, id;
@@ -170,9 +170,10 @@ Cuda::Stream Cuda::make_stream() const {
 }
 void Cuda::drop_stream(Stream stream) const noexcept { calls_->stream_destroy(stream); }
 
-Cuda::Event Cuda::make_event() const {
+Cuda::Event Cuda::make_event(bool spins) const {
   Event event = nullptr;
-  check(calls_->event_create(&event, event_blocking_without_timing), "cuEventCreate");
+  const unsigned flags = event_without_timing | (spins ? 0 : event_blocking);
+  check(calls_->event_create(&event, flags), "cuEventCreate");
   return event;
 }
 void Cuda::drop_event(Event event) const noexcept { calls_->event_destroy(event); }

@@ -34,7 +34,8 @@ class Cuda {
   void unpin(void *memory) const noexcept;
   Stream make_stream() const;
   void drop_stream(Stream stream) const noexcept;
-  Event make_event() const;
+  // `spins`: who waits for it keeps its core, and knows some 50 microseconds earlier.
+  Event make_event(bool spins) const;
   void drop_event(Event event) const noexcept;
   void copy_in(Address to, const void *from, size_t bytes, Stream stream) const;
   void copy_out(void *to, Address from, size_t bytes, Stream stream) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "damage.h"
 #include "digest.h"
@@ -12,6 +13,8 @@ namespace coldsnap::hydrate {
 namespace {
 
 constexpr auto look_again = std::chrono::milliseconds(50);
+// A block of 8 MiB is 150 microseconds on the fastest link; to be woken takes a third of that.
+constexpr auto spin_time = std::chrono::microseconds(200);
 
 constexpr uint64_t parts(uint64_t bytes, uint64_t part) { return (bytes + part - 1) / part; }
 
@@ -143,10 +146,9 @@ void DeviceReading::await_place(Lane &lane, uint64_t number) {
       retire(lane, place.number);
       lock.lock();
       place = {place.number + places_.size(), per_block_};
-      changed_.notify_all();
+      change();
     } else {
-      changed_.wait_for(lock, look_again);
-      control_.check();
+      await_change(lock);
     }
   }
 }
@@ -171,12 +173,32 @@ void DeviceReading::filled(Lane &lane, uint64_t number) {
     is_sending_ = false;
     places_[sent % places_.size()].is_sent = true;
     next_block_++;
-    changed_.notify_all();
+    change();
   }
+}
+
+void DeviceReading::change() {
+  changes_.fetch_add(1, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void DeviceReading::await_change(std::unique_lock<std::mutex> &lock) {
+  const uint64_t seen = changes_;
+  if (session_.spins()) {
+    lock.unlock();
+    const auto start = Clock::now();
+    while (changes_.load(std::memory_order_acquire) == seen && Clock::now() - start < spin_time) {
+      std::this_thread::yield();
+    }
+    lock.lock();
+  }
+  if (changes_ == seen) changed_.wait_for(lock, look_again);
+  control_.check();
 }
 
 void DeviceReading::send(Lane &lane, uint64_t number) {
   const Timed timed(lane.spent.device_ns);
+  const auto begin = Clock::now();
   const Cuda &cuda = session_.cuda();
   Block &block = blocks_.block(number);
   const uint64_t start = number * blocks_.bytes();
@@ -200,6 +222,7 @@ void DeviceReading::send(Lane &lane, uint64_t number) {
     blocks_.digest()->start(block.jobs, block.digests, blocks_.lane(number));
     cuda.record(block.digested, blocks_.digests(number));
   }
+  lane.spent.longest_send_ns = std::max(lane.spent.longest_send_ns, nanoseconds_since(begin));
   lane.spent.bytes += moved;
   control_.moved(moved);
 }
@@ -212,9 +235,17 @@ void DeviceReading::send_chunks(Lane &lane, Block &block, uint64_t extent, Range
   });
 }
 
-void DeviceReading::retire(Lane &, uint64_t number) {
+void DeviceReading::retire(Lane &lane, uint64_t number) {
   const Block &block = blocks_.block(number);
-  session_.cuda().wait(block.jobs.empty() ? block.copied : block.digested);
+  {
+    const Timed timed(lane.spent.copy_wait_ns);
+    session_.cuda().wait(block.copied);
+  }
+  if (block.jobs.empty()) return;
+  {
+    const Timed timed(lane.spent.digest_wait_ns);
+    session_.cuda().wait(block.digested);
+  }
   for (size_t i = 0; i < block.jobs.size(); i++) {
     const uint8_t *wanted = request_.digests + block.jobs[i].digest * digest_bytes;
     if (memcmp(block.digests + i * digest_bytes, wanted, digest_bytes) != 0) {
@@ -230,10 +261,7 @@ void DeviceReading::drain(Lane &lane) {
     std::unique_lock lock(mutex_);
     Place &place = places_[number % places_.size()];
     // Another thread may retire the block before this one in the same place.
-    while (place.number != number || !place.is_sent) {
-      changed_.wait_for(lock, look_again);
-      control_.check();
-    }
+    while (place.number != number || !place.is_sent) await_change(lock);
     lock.unlock();
     retire(lane, number);
   }

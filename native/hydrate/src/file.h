@@ -52,6 +52,8 @@ class InputFile {
   // Asks the system to fetch a range that will be read buffered.
   void expect(uint64_t offset, size_t bytes) const;
   bool is_direct() const { return static_cast<bool>(direct_); }
+  // For who reads it by other means.
+  int direct_or_buffered() const { return is_direct() ? direct_.get() : buffered_.get(); }
   // Throws Failure if the file is no longer what was opened.
   void check_unchanged() const;
 

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "cufile_reading.h"
 #include "device_reading.h"
 #include "file.h"
 #include "reading.h"
@@ -22,7 +24,12 @@ constexpr uint64_t most_slot_bytes = 64 << 20;
 constexpr uint32_t usual_slots = 3;
 constexpr uint32_t most_slots = 64;
 constexpr uint32_t most_threads = 256;
+constexpr unsigned cores_to_spin = 8;
 constexpr int prefer_node = 1;  // MPOL_PREFERRED
+constexpr size_t huge_page = 2 << 20;
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 // Enough reads under way for a disk, enough cores for the digests. The first thread of a write
 // only hashes, so there are two at least.
@@ -45,6 +52,8 @@ coldsnap_hydrate_settings completed(coldsnap_hydrate_settings settings) {
   if (settings.threads > most_threads) refuse(text("at most %u threads", most_threads));
   if (settings.slots > most_slots) refuse(text("at most %u slots per thread", most_slots));
   if (settings.digests > COLDSNAP_HYDRATE_DIGESTS_DEVICE) refuse("an unknown maker of digests");
+  if (settings.engine > COLDSNAP_HYDRATE_ENGINE_MEASURED) refuse("an unknown engine");
+  if (settings.waits > COLDSNAP_HYDRATE_WAITS_SPIN) refuse("an unknown way of waiting");
   for (const uint64_t bytes : {settings.slot_bytes, settings.block_bytes}) {
     if (!is_aligned(bytes) || bytes > most_slot_bytes) {
       refuse("slots and blocks are a multiple of 4096 bytes, at most 64 MiB");
@@ -63,25 +72,55 @@ void add(coldsnap_hydrate_metrics &sum, const coldsnap_hydrate_metrics &part) {
   sum.wait_ns += part.wait_ns;
   sum.turn_ns += part.turn_ns;
   sum.device_ns += part.device_ns;
+  sum.copy_wait_ns += part.copy_wait_ns;
+  sum.digest_wait_ns += part.digest_wait_ns;
+  sum.longest_send_ns = std::max(sum.longest_send_ns, part.longest_send_ns);
+}
+
+double rate_of(const coldsnap_hydrate_metrics &metrics) {
+  return static_cast<double>(metrics.bytes) / static_cast<double>(std::max<uint64_t>(metrics.wall_ns, 1));
+}
+
+void set_reason(coldsnap_hydrate_metrics &metrics, const std::string &reason) {
+  const size_t bytes = std::min(reason.size(), sizeof metrics.engine_reason - 1);
+  memcpy(metrics.engine_reason, reason.data(), bytes);
+  metrics.engine_reason[bytes] = 0;
+}
+
+// What a second attempt may still take.
+coldsnap_hydrate_request left_of(coldsnap_hydrate_request request, Clock::time_point start) {
+  constexpr double least = 1e-6;  // 0 would be no deadline
+  const double spent = static_cast<double>(nanoseconds_since(start)) / 1e9;
+  if (request.seconds > 0) request.seconds = std::max(request.seconds - spent, least);
+  return request;
 }
 
 }  // namespace
 
 Session::Session(const coldsnap_hydrate_settings &settings) : settings_(completed(settings)) {
+  const Timed timed(opening_.wall_ns);
+  opening_.struct_bytes = sizeof opening_;
+  opening_.memory_node = -1;
+  spins_ = settings_.waits == COLDSNAP_HYDRATE_WAITS_SPIN ||
+           (settings_.waits == COLDSNAP_HYDRATE_WAITS_AUTO && usable_cores() >= cores_to_spin);
   try {
-    if (settings_.place == COLDSNAP_HYDRATE_CUDA) {
-      cuda_ = std::make_unique<Cuda>(settings_.cuda_library, settings_.device);
-      cuda_->enter();
+    {
+      const Timed threads(opening_.threads_ns);
+      pool_ = std::make_unique<Pool>(settings_.threads);
     }
     lanes_.resize(settings_.threads);
-    if (cuda_) {
+    if (settings_.place == COLDSNAP_HYDRATE_CUDA) {
+      const Timed driver(opening_.driver_ns);
+      cuda_ = std::make_unique<Cuda>(settings_.cuda_library, settings_.device);
+      cuda_->enter();
       const uint64_t ring = settings_.slots * settings_.slot_bytes * settings_.threads;
       blocks_ = std::make_unique<Blocks>(ring, settings_.block_bytes);
     }
     make_ring();
     if (cuda_) make_streams();
-    pool_ = std::make_unique<Pool>(settings_.threads);
+    if (cuda_ && settings_.engine != COLDSNAP_HYDRATE_ENGINE_RING) open_cufile();
   } catch (...) {
+    pool_.reset();
     clear();
     throw;
   }
@@ -93,6 +132,7 @@ Session::~Session() {
 }
 
 void Session::clear() noexcept {
+  cufile_.reset();
   if (cuda_) {
     for (auto &lane : lanes_) {
       if (lane.stream != nullptr) cuda_->drop_stream(lane.stream);
@@ -117,11 +157,14 @@ void Session::make_ring() {
   }
   ring_ = static_cast<uint8_t *>(memory);
   madvise(ring_, mapped_bytes_, MADV_HUGEPAGE);
+  opening_.ring_bytes = ring_bytes_;
   if (cuda_) {
     // Advice only: the copy works from any node, but not as fast.
-    const int node = cuda_->memory_node();
+    const int node = opening_.memory_node = cuda_->memory_node();
     const unsigned long mask = node >= 0 && node < 64 ? 1UL << node : 0;
     if (mask != 0) syscall(SYS_mbind, ring_, mapped_bytes_, prefer_node, &mask, 64UL, 0U);
+    touch_ring();
+    const Timed timed(opening_.pin_ns);
     cuda_->pin(ring_, mapped_bytes_);
     is_pinned_ = true;
   }
@@ -132,14 +175,55 @@ void Session::make_ring() {
   }
 }
 
+// Pinning takes what pages are missing one after the other, zeroing each: all threads do it at once.
+void Session::touch_ring() {
+  const Timed timed(opening_.touch_ns);
+  const auto start = reinterpret_cast<uintptr_t>(ring_);
+  const auto whole = [](uintptr_t address) { return address / huge_page * huge_page; };
+  const size_t parts = pool_->threads();
+  const auto border = [&](size_t part) {
+    return std::max(start, part == parts ? start + mapped_bytes_
+                                         : whole(start + mapped_bytes_ / parts * part));
+  };
+  pool_->run(
+      [&](unsigned thread) {
+        const uintptr_t from = border(thread), to = border(thread + 1);
+        // Where the kernel cannot, pinning does.
+        if (from < to) madvise(reinterpret_cast<void *>(from), to - from, MADV_POPULATE_WRITE);
+      },
+      [] {});
+}
+
 void Session::make_streams() {
-  for (auto &lane : lanes_) {
-    lane.stream = cuda_->make_stream();
-    for (auto &slot : lane.slots) slot.event = cuda_->make_event();
+  {
+    const Timed timed(opening_.streams_ns);
+    blocks_->open(*cuda_, ring_, ring_bytes_, spins_);
   }
+  const Timed timed(opening_.digests_ns);
   const uint32_t digests = settings_.digests;
-  blocks_->open(*cuda_, ring_, ring_bytes_, digests != COLDSNAP_HYDRATE_DIGESTS_PROCESSOR,
-                digests == COLDSNAP_HYDRATE_DIGESTS_DEVICE);
+  if (digests == COLDSNAP_HYDRATE_DIGESTS_PROCESSOR) return;
+  blocks_->open_digest(*cuda_, digests == COLDSNAP_HYDRATE_DIGESTS_DEVICE);
+}
+
+void Session::open_cufile() {
+  const Timed timed(opening_.cufile_ns);
+  try {
+    cufile_ = std::make_unique<CuFile>(settings_.cufile_library);
+  } catch (const Failure &failure) {
+    no_cufile_ = failure.message;
+  }
+}
+
+// Streams of single threads: for the ways that do not go by blocks, made when one is gone.
+void Session::open_lanes() {
+  if (!cuda_ || lanes_.back().stream != nullptr) return;
+  cuda_->enter();
+  for (auto &lane : lanes_) {
+    for (auto &slot : lane.slots) {
+      if (slot.event == nullptr) slot.event = cuda_->make_event(false);
+    }
+    if (lane.stream == nullptr) lane.stream = cuda_->make_stream();
+  }
 }
 
 Slot &Session::take_slot(Lane &lane) {
@@ -164,13 +248,11 @@ void Session::settle(Lane &lane) {
   if (!cuda_) return;
   const Timed timed(lane.spent.device_ns);
   for (auto &slot : lane.slots) slot.in_flight = false;
-  cuda_->wait_stream(lane.stream);
-  blocks_->settle(*cuda_);
+  if (lane.stream != nullptr) cuda_->wait_stream(lane.stream);
 }
 
 template <typename Task>
 void Session::run(Control &control, coldsnap_hydrate_metrics &metrics, Task &&task) {
-  const auto start = Clock::now();
   const auto guard = [&control](auto &&action) noexcept {
     try {
       action();
@@ -194,12 +276,19 @@ void Session::run(Control &control, coldsnap_hydrate_metrics &metrics, Task &&ta
         guard([&] { settle(lane); });
       },
       [&control] { control.report(); });
+  if (cuda_) {
+    guard([this] {
+      cuda_->enter();
+      blocks_->settle(*cuda_);
+    });
+  }
   metrics = {};
   metrics.struct_bytes = sizeof metrics;
   metrics.threads = pool_->threads();
-  metrics.wall_ns = nanoseconds_since(start);
   metrics.ring_bytes = ring_bytes_;
+  metrics.engine = cuda_ ? COLDSNAP_HYDRATE_ENGINE_RING : COLDSNAP_HYDRATE_ENGINE_HOST;
   for (const auto &lane : lanes_) add(metrics, lane.spent);
+  control.tell(metrics);
   control.report();
 }
 
@@ -210,17 +299,88 @@ void Session::read_by(const coldsnap_hydrate_request &request, coldsnap_hydrate_
   reading.finish();
 }
 
-void Session::read(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics) {
-  const std::lock_guard lock(one_call_);
+void Session::read_by_ring(const coldsnap_hydrate_request &request,
+                           coldsnap_hydrate_metrics &metrics) {
   if (cuda_ && DeviceReading::can_take(*this, request)) {
     read_by<DeviceReading>(request, metrics);
   } else {
+    open_lanes();
     read_by<Reading>(request, metrics);
   }
 }
 
+void Session::read(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics) {
+  const std::lock_guard lock(one_call_);
+  const bool is_asked = cuda_ && settings_.engine != COLDSNAP_HYDRATE_ENGINE_RING;
+  if (!is_asked) {
+    read_by_ring(request, metrics);
+  } else if (settings_.engine == COLDSNAP_HYDRATE_ENGINE_MEASURED) {
+    read_measured(request, metrics);
+  } else {
+    const auto start = Clock::now();
+    const std::string reason = read_by_cufile(request, metrics);
+    if (reason.empty()) return;
+    read_by_ring(left_of(request, start), metrics);
+    metrics.wall_ns = nanoseconds_since(start);
+    set_reason(metrics, reason);
+  }
+}
+
+std::string Session::read_by_cufile(const coldsnap_hydrate_request &request,
+                                    coldsnap_hydrate_metrics &metrics) {
+  if (!cufile_) return no_cufile_;
+  try {
+    if (const char *reason = CuFileReading::why_not(*this, request)) return reason;
+    read_by<CuFileReading>(request, metrics);
+    metrics.engine = COLDSNAP_HYDRATE_ENGINE_CUFILE;
+    return {};
+  } catch (const Failure &failure) {
+    // Whatever libcufile did, also wrong bytes: what the file holds, the ring's way tells.
+    const bool is_wanted = failure.code == COLDSNAP_HYDRATE_CANCELLED ||
+                           failure.code == COLDSNAP_HYDRATE_DEADLINE ||
+                           failure.code == COLDSNAP_HYDRATE_INVALID;
+    if (is_wanted) throw;
+    if (failure.code != COLDSNAP_HYDRATE_DIFFERS) return failure.message;
+    return text("cuFile brought other bytes: extent %llu, chunk %llu",
+                static_cast<unsigned long long>(failure.place.extent),
+                static_cast<unsigned long long>(failure.place.chunk));
+  }
+}
+
+// The first extents by the ring, the next by libcufile, the rest by whichever was faster.
+void Session::read_measured(const coldsnap_hydrate_request &request,
+                            coldsnap_hydrate_metrics &metrics) {
+  const auto start = Clock::now();
+  const Trial trial(request);
+  if (!cufile_ || !trial.is_worth_it()) {
+    read_by_ring(request, metrics);
+    set_reason(metrics, cufile_ ? "too little to measure" : no_cufile_);
+    return;
+  }
+  coldsnap_hydrate_metrics by_ring{}, by_cufile{}, rest{};
+  read_by_ring(left_of(trial.part(0), start), by_ring);
+  std::string reason = read_by_cufile(left_of(trial.part(1), start), by_cufile);
+  if (!reason.empty()) {
+    read_by_ring(left_of(trial.part(1), start), by_cufile);
+  } else if (rate_of(by_cufile) <= rate_of(by_ring)) {
+    reason = text("libcufile read %.1f GB/s, the ring %.1f", rate_of(by_cufile), rate_of(by_ring));
+  }
+  const auto last = left_of(trial.part(2), start);
+  std::string later = reason;
+  if (reason.empty()) later = read_by_cufile(last, rest);
+  if (!later.empty()) read_by_ring(last, rest);
+  metrics = rest;
+  for (const auto *part : {&by_ring, &by_cufile}) add(metrics, *part);
+  metrics.wall_ns = nanoseconds_since(start);
+  // Of the last part alone: they do not tell of the whole.
+  metrics.first_ns = 0;
+  std::fill_n(metrics.mark_ns, COLDSNAP_HYDRATE_MARKS, 0);
+  set_reason(metrics, later);
+}
+
 void Session::write(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics) {
   const std::lock_guard lock(one_call_);
+  open_lanes();
   Writing writing(*this, request);
   run(writing.control(), metrics, [&](unsigned thread) { writing.work(thread); });
   writing.finish();

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "blocks.h"
 #include "coldsnap_hydrate.h"
 #include "control.h"
 #include "cuda.h"
+#include "cufile.h"
 #include "pool.h"
 
 namespace coldsnap::hydrate {
@@ -56,6 +58,8 @@ class Session {
   void write(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics);
   void copy_rate(uint64_t address, uint64_t bytes, coldsnap_hydrate_metrics &metrics);
 
+  const coldsnap_hydrate_opening &opening() const { return opening_; }
+
   uint32_t place() const { return settings_.place; }
   uint32_t io() const { return settings_.io; }
   uint64_t slot_bytes() const { return settings_.slot_bytes; }
@@ -65,6 +69,10 @@ class Session {
   Blocks &blocks() { return *blocks_; }
   // Whether the device digests.
   bool can_digest() const { return blocks_ && blocks_->digest() != nullptr; }
+  // Whether threads spin while they wait for the device.
+  bool spins() const { return spins_; }
+  // Only where it was asked for and could be opened.
+  const CuFile *cufile() const { return cufile_.get(); }
   Pool &pool() { return *pool_; }
   Lane &lane(unsigned thread) { return lanes_[thread]; }
 
@@ -81,8 +89,16 @@ class Session {
   void run(Control &control, coldsnap_hydrate_metrics &metrics, Task &&task);
   template <typename Way>
   void read_by(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics);
+  void read_by_ring(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics);
+  // What made libcufile impossible, if anything.
+  std::string read_by_cufile(const coldsnap_hydrate_request &request,
+                             coldsnap_hydrate_metrics &metrics);
+  void read_measured(const coldsnap_hydrate_request &request, coldsnap_hydrate_metrics &metrics);
   void make_ring();
+  void touch_ring();
   void make_streams();
+  void open_cufile();
+  void open_lanes();
   void clear() noexcept;
 
   coldsnap_hydrate_settings settings_;
@@ -91,6 +107,10 @@ class Session {
   uint8_t *ring_ = nullptr;
   size_t ring_bytes_ = 0;
   size_t mapped_bytes_ = 0;  // with the tables of the blocks
+  bool spins_ = false;
+  coldsnap_hydrate_opening opening_{};
+  std::unique_ptr<CuFile> cufile_;
+  std::string no_cufile_;  // why there is none
   std::unique_ptr<Blocks> blocks_;
   bool is_pinned_ = false;
   std::unique_ptr<Pool> pool_;

@@ -3,6 +3,8 @@
 //
 // Copies happen late and out of step with each other, and the source is read when the copy happens:
 // a buffer that is reused too early gives wrong bytes. FAKE_CUDA_DELAY_US: pause before each copy.
+// FAKE_CUDA_PIN_US: what pinning a MiB takes. FAKE_CUDA_MAP_MS: what mapping takes, during which no
+// copy can be started, as where a driver has one lock for both.
 // FAKE_CUDA_FAIL: name of a function that fails. FAKE_CUDA_WRONG_DIGESTS: the kernel errs.
 #include <sys/mman.h>
 
@@ -90,6 +92,15 @@ void delay() {
   if (pause != nullptr) std::this_thread::sleep_for(std::chrono::microseconds(atoi(pause)));
 }
 
+std::mutex driver;
+
+void take(const char *variable, double milliseconds_each) {
+  const char *wanted = getenv(variable);
+  if (wanted == nullptr) return;
+  std::this_thread::sleep_for(
+      std::chrono::duration<double, std::milli>(atoi(wanted) * milliseconds_each));
+}
+
 template <typename Number>
 void *pointer(Number address) {
   return reinterpret_cast<void *>(static_cast<uintptr_t>(address));
@@ -119,8 +130,9 @@ int cuGetErrorString(int, const char **text) {
   *text = "fake failure";
   return 0;
 }
-int cuMemHostRegister_v2(void *, size_t, unsigned) {
+int cuMemHostRegister_v2(void *, size_t bytes, unsigned) {
   if (const int code = fails("cuMemHostRegister")) return code;
+  take("FAKE_CUDA_PIN_US", static_cast<double>(bytes >> 20) / 1000);
   pins++;
   return 0;
 }
@@ -176,6 +188,7 @@ int cuEventSynchronize(void *event) {
 }
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, void *stream) {
   if (const int code = fails("cuMemcpyHtoDAsync")) return code;
+  const std::lock_guard lock(driver);
   static_cast<Stream *>(stream)->post([=] {
     delay();
     memcpy(pointer(to), from, bytes);
@@ -317,6 +330,8 @@ int cuMemRelease(unsigned long long handle) {
 int cuMemMap(unsigned long long address, size_t bytes, size_t, unsigned long long handle,
              unsigned long long) {
   if (const int code = fails("cuMemMap")) return code;
+  const std::lock_guard busy(driver);
+  take("FAKE_CUDA_MAP_MS", 1);
   const std::lock_guard lock(table);
   if (created.count(handle) == 0 || created[handle] != bytes) return 1;
   void *memory = mmap(pointer(address), bytes, PROT_READ | PROT_WRITE,

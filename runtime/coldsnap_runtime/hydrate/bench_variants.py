@@ -5,19 +5,30 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coldsnap_runtime.hydrate.bench_ceilings import digest_rate, read_rate
 from coldsnap_runtime.hydrate.bench_file import BenchFile, HostMemory
+from coldsnap_runtime.hydrate.packs import clock_of, stages_of
 from coldsnap_runtime.hydrate.region import Region
 from coldsnap_runtime.hydrate.session import Session
-from coldsnap_runtime.hydrate.structures import Algorithm, Digests, Io, Metrics, Place
+from coldsnap_runtime.hydrate.structures import (
+    Algorithm,
+    Digests,
+    Engine,
+    Io,
+    Metrics,
+    Place,
+    Waits,
+)
 
 if TYPE_CHECKING:
     from coldsnap_runtime.hydrate.library import Library
@@ -31,6 +42,10 @@ class Variant:
     shape: dict[str, Any] = field(default_factory=dict)
     """Keywords of `Session`."""
     algorithms: tuple[Algorithm, ...] = (Algorithm.UNVERIFIED, Algorithm.BLAKE3)
+    beside: bool = False
+    """Other device memory is mapped and zeroed meanwhile, as an engine's KV cache is."""
+    cold: bool = False
+    """With the file out of the page cache, each time."""
 
 
 def device_variants() -> list[Variant]:
@@ -38,6 +53,9 @@ def device_variants() -> list[Variant]:
     by_processor = {"digests": Digests.PROCESSOR}
     return [
         Variant("as it comes"),
+        Variant("memory mapped beside it", {}, (Algorithm.BLAKE3,), beside=True),
+        Variant("threads that sleep", {"waits": Waits.SLEEP}),
+        Variant("threads that spin", {"waits": Waits.SPIN}),
         *(Variant(f"copies of {n} MiB", {"block_bytes": n * _MIB}) for n in (2, 4, 16, 32)),
         *(
             Variant(
@@ -64,6 +82,10 @@ def device_variants() -> list[Variant]:
             )
             for n in (512, 2048)
         ),
+        *(
+            Variant(f"cold, {engine.name.lower()}", {"engine": engine}, cold=True)
+            for engine in (Engine.RING, Engine.CUFILE)
+        ),
     ]  # fmt: skip
 
 
@@ -84,12 +106,17 @@ def run_variants(
     is_cuda: bool,
     rounds: int,
     cuda_library: str | None,
+    beside_bytes: int,
+    budget: float,
     story: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Measure every variant out of the page cache; one line each goes to `story` at once.
+    """Measure every variant; one line each goes to `story` at once.
+
+    `beside_bytes` is the memory that is mapped beside a transfer; `budget` the seconds after which
+    no variant is begun any more, 0: no end.
 
     Returns a JSON object: ``ceilings`` {name: bytes per second}, ``variants`` [{name, algorithm,
-    rate, best, open_seconds, stages}].
+    rate, best, opening {part: seconds}, engine, engine_reason, stages}].
 
     Raises:
         ColdSnapError: ``hydrate.*``, ``file.*``.
@@ -110,15 +137,19 @@ def run_variants(
                 )
             story(f"{'pinned copy':<44} {ceilings['pinned copy'] / 1e9:6.1f} GB/s")
         found: list[dict[str, Any]] = []
+        until = time.monotonic() + budget if budget else math.inf
         for variant in device_variants() if is_cuda else host_variants():
             shape = {"cuda_library": cuda_library, **variant.shape}
             place = Place.CUDA if is_cuda else Place.HOST
-            begin = time.monotonic()
+            mapping = Mapping(library, beside_bytes, cuda_library) if variant.beside else None
             with Session(library, place, io=Io.AUTO, **shape) as session:
-                opened = time.monotonic() - begin
+                opening = {name: round(value, 4) for name, value in session.opening().items()}
                 for algorithm in variant.algorithms:
-                    row = _measured(session, file, address, algorithm, rounds)
-                    found.append({"name": variant.name, "open_seconds": round(opened, 4), **row})
+                    if time.monotonic() > until:
+                        story("the time is over; the other variants are left out")
+                        return {"ceilings": ceilings, "variants": found}
+                    row = _measured(session, file, address, algorithm, rounds, variant, mapping)
+                    found.append({"name": variant.name, "opening": opening, **row})
                     story(_line(found[-1], ceilings))
     return {"ceilings": ceilings, "variants": found}
 
@@ -138,31 +169,66 @@ def _ceilings(
 
 
 def _measured(
-    session: Session, file: BenchFile, address: int, algorithm: Algorithm, rounds: int
-) -> dict[str, Any]:
+    session: Session, file: BenchFile, address: int, algorithm: Algorithm, rounds: int,
+    variant: Variant, mapping: Mapping | None,
+) -> dict[str, Any]:  # fmt: skip
     rates = []
     for _ in range(rounds):
-        metrics = session.read(file.transfer(address, algorithm))
+        if variant.cold:
+            file.drop()
+        with mapping or nullcontext():
+            metrics = session.read(file.transfer(address, algorithm))
         rates.append(_rate(metrics))
+    if variant.cold:
+        file.warm()
+    beside = {"beside": mapping.seconds} if mapping else {}
     return {
+        **beside,
+        "engine": Engine(metrics.engine).name.lower(),
+        "engine_reason": metrics.engine_reason.decode(errors="replace"),
         "algorithm": algorithm.name.lower(),
         "rate": statistics.median(rates),
         "best": max(rates),
         "ring_bytes": metrics.ring_bytes,
-        "stages": stages_of(metrics),
+        "stages": told(metrics),
     }
 
 
-def stages_of(metrics: Metrics) -> dict[str, float]:
-    """Seconds of each stage summed over the threads, and which bytes went special ways."""
-    stages = {
-        name: round(getattr(metrics, f"{name}_ns") / 1e9, 4)
-        for name in ("wall", "file", "digest", "wait", "turn", "device")
-    }
+class Mapping:
+    """Within its `with`, a thread maps device memory, zeroes it and gives it back."""
+
+    def __init__(self, library: Library, size: int, cuda_library: str | None) -> None:
+        self._library, self._size, self._cuda_library = library, size, cuda_library
+        self._thread = threading.Thread()
+        self.seconds: dict[str, float] = {}
+        """Of the last time: ``map``, ``zero``, ``release``."""
+
+    def __enter__(self) -> None:
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+    def _work(self) -> None:
+        begin = time.monotonic()
+        with Region(self._library, self._size, cuda_library=self._cuda_library) as region:
+            mapped = time.monotonic()
+            region.zero()
+            zeroed = time.monotonic()
+        times = {"map": mapped - begin, "zero": zeroed - mapped}
+        times["release"] = time.monotonic() - zeroed
+        self.seconds = {name: round(value, 4) for name, value in times.items()}
+
+
+def told(metrics: Metrics) -> dict[str, float]:
+    """Stages, the clock, and which bytes went special ways."""
+    found = {"wall": metrics.wall_ns / 1e9, **stages_of(metrics), **clock_of(metrics)}
+    found = {name: round(value, 4) for name, value in found.items()}
     total = max(metrics.bytes, 1)
-    stages["direct_share"] = round(metrics.direct_bytes / total, 3)
-    stages["device_digest_share"] = round(metrics.device_digest_bytes / total, 3)
-    return stages
+    found["direct_share"] = round(metrics.direct_bytes / total, 3)
+    found["device_digest_share"] = round(metrics.device_digest_bytes / total, 3)
+    return found
 
 
 def _rate(metrics: Metrics) -> float:
@@ -174,6 +240,6 @@ def _line(row: dict[str, Any], ceilings: dict[str, float]) -> str:
     stages = " ".join(f"{name} {value:g}" for name, value in row["stages"].items() if value)
     return (
         f"{row['name'] + ', ' + row['algorithm']:<44} {row['rate'] / 1e9:6.1f} GB/s "
-        f"(best {row['best'] / 1e9:.1f}) {row['rate'] / ceiling:4.0%}  open {row['open_seconds']:g}"
-        f"  {stages}"
+        f"(best {row['best'] / 1e9:.1f}) {row['rate'] / ceiling:4.0%}"
+        f"  open {row['opening']['open']:g}  {row['engine_reason'] or stages}"
     )

@@ -15,13 +15,16 @@ from coldsnap_runtime.hydrate.structures import (
     Algorithm,
     Code,
     Digests,
+    Engine,
     ExtentEntry,
     Io,
     Metrics,
+    Opening,
     Place,
     ProgressCallback,
     Request,
     Settings,
+    Waits,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from coldsnap.artifact.errors import ColdSnapError
     from coldsnap_runtime.hydrate.library import Library
 
+ENGINE_VARIABLE = "COLDSNAP_HYDRATE_ENGINE"
+"""``ring``, ``cufile`` or ``measured``: how bytes come to a device where no caller says."""
+_OPENING = ("threads", "driver", "touch", "pin", "streams", "digests", "cufile")
 Progress = Callable[[int, int], object]
 """Gets bytes done and bytes in all."""
 Entry = tuple[int, int, int]
@@ -153,10 +159,13 @@ class Session:
         slot_bytes: int = 0,
         block_bytes: int = 0,
         digests: Digests = Digests.AUTO,
+        engine: Engine | None = None,
+        waits: Waits = Waits.AUTO,
         device: int = 0,
         cuda_library: str | None = None,
+        cufile_library: str | None = None,
     ) -> None:
-        """Make one; zeros leave the choice to the library.
+        """Make one; zeros leave the choice to the library, no engine to COLDSNAP_HYDRATE_ENGINE.
 
         Raises:
             ColdSnapError: ``hydrate.invalid``, ``hydrate.no-memory``, ``hydrate.no-device``.
@@ -173,7 +182,10 @@ class Session:
             slot_bytes=slot_bytes,
             block_bytes=block_bytes,
             digests=digests,
+            engine=engine_asked() if engine is None else engine,
+            waits=waits,
             cuda_library=os.fsencode(cuda_library) if cuda_library else None,
+            cufile_library=os.fsencode(cufile_library) if cufile_library else None,
         )
         self._handle = ctypes.c_void_p()
         library.call("open", ctypes.byref(settings), ctypes.byref(self._handle))
@@ -194,6 +206,13 @@ class Session:
         if self._handle:
             self.library.end(self._handle)
             self._handle = ctypes.c_void_p()
+
+    def opening(self) -> dict[str, float]:
+        """Seconds of each part of its opening, by the clock, and ``open`` for all of it."""
+        found = Opening(struct_bytes=ctypes.sizeof(Opening))
+        self.library.call("opening_of", self._handle, ctypes.byref(found))
+        parts = {name: getattr(found, f"{name}_ns") / 1e9 for name in _OPENING}
+        return {"open": found.wall_ns / 1e9, **{name: s for name, s in parts.items() if s}}
 
     def read(self, transfer: Transfer, name_place: NamePlace | None = None) -> Metrics:
         """File to memory.
@@ -235,6 +254,12 @@ class Session:
                     raise named
             raise failure(code, self.library.message(), path)
         return metrics
+
+
+def engine_asked() -> Engine:
+    """What the environment asks for; what is no engine's name is the ring."""
+    wanted = os.environ.get(ENGINE_VARIABLE, "").upper()
+    return Engine[wanted] if wanted in ("CUFILE", "MEASURED") else Engine.RING
 
 
 NamePlace = Callable[[int, int, "int | None"], "ColdSnapError | None"]

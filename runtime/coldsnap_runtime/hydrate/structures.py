@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import (
     POINTER,
+    c_char,
     c_char_p,
     c_double,
     c_int,
@@ -16,8 +17,10 @@ from ctypes import (
 )
 from enum import IntEnum
 
-ABI = 2
+ABI = 3
 DIGEST_BYTES = 32
+MARKS = 8
+"""Of `Metrics.mark_ns`: when each eighth of the bytes had gone."""
 NOWHERE_IN_PARTICULAR = (1 << 64) - 1
 """Of `Metrics.failed_extent` and `failed_chunk`."""
 
@@ -72,6 +75,27 @@ class Digests(IntEnum):
     DEVICE = 2
 
 
+class Engine(IntEnum):
+    """How bytes come from a file to a device."""
+
+    RING = 0
+    CUFILE = 1
+    """By libcufile; by the ring where that is not there or fails."""
+    MEASURED = 2
+    """A part by each, the rest by whichever was faster."""
+    HOST = 3
+    """Of metrics only: bytes did not go to a device."""
+
+
+class Waits(IntEnum):
+    """How threads wait for a device."""
+
+    AUTO = 0
+    """Spinning where there are 8 cores or more."""
+    SLEEP = 1
+    SPIN = 2
+
+
 class ExtentEntry(ctypes.Structure):
     _fields_ = (("offset", c_uint64), ("length", c_uint64), ("address", c_uint64))
 
@@ -87,8 +111,11 @@ class Settings(ctypes.Structure):
         ("slot_bytes", c_uint64),
         ("block_bytes", c_uint64),
         ("digests", c_uint32),
+        ("engine", c_uint32),
+        ("waits", c_uint32),
         ("reserved", c_uint32),
         ("cuda_library", c_char_p),
+        ("cufile_library", c_char_p),
     )
 
 
@@ -130,9 +157,32 @@ class Metrics(ctypes.Structure):
         ("wait_ns", c_uint64),
         ("turn_ns", c_uint64),
         ("device_ns", c_uint64),
+        ("copy_wait_ns", c_uint64),
+        ("digest_wait_ns", c_uint64),
+        ("longest_send_ns", c_uint64),
+        ("first_ns", c_uint64),
+        ("mark_ns", c_uint64 * MARKS),
         ("ring_bytes", c_uint64),
         ("failed_extent", c_uint64),
         ("failed_chunk", c_uint64),
+        ("engine", c_uint32),
+        ("engine_reason", c_char * 124),
+    )
+
+
+class Opening(ctypes.Structure):
+    _fields_ = (
+        ("struct_bytes", c_uint32),
+        ("memory_node", c_int32),
+        ("ring_bytes", c_uint64),
+        ("wall_ns", c_uint64),
+        ("threads_ns", c_uint64),
+        ("driver_ns", c_uint64),
+        ("touch_ns", c_uint64),
+        ("pin_ns", c_uint64),
+        ("streams_ns", c_uint64),
+        ("digests_ns", c_uint64),
+        ("cufile_ns", c_uint64),
     )
 
 
@@ -151,6 +201,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "error": (c_char_p, ()),
     "open": (c_int, (POINTER(Settings), POINTER(c_void_p))),
     "close": (None, (c_void_p,)),
+    "opening_of": (c_int, (c_void_p, POINTER(Opening))),
     "read": (c_int, (c_void_p, POINTER(Request), POINTER(Metrics))),
     "write": (c_int, (c_void_p, POINTER(Request), POINTER(Metrics))),
     "identify": (c_int, (POINTER(Request),)),

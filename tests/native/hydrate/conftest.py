@@ -47,6 +47,19 @@ def fake_cuda(request: pytest.FixtureRequest) -> Path:
     return built / name
 
 
+@pytest.fixture(scope="session")
+def fake_cufile(request: pytest.FixtureRequest) -> Path:
+    """As `fake_cuda`."""
+    name = "libcoldsnap_fake_cufile.so"
+    if found := os.environ.get("COLDSNAP_HYDRATE_LIBRARY"):
+        beside = Path(found).with_name(name)
+        if beside.is_file():
+            return beside
+    built: Path = request.getfixturevalue("built")
+    request.getfixturevalue("build_target")("coldsnap_fake_cufile")
+    return built / name
+
+
 @pytest.fixture(params=list(Io), ids=lambda io: io.name.lower())
 def session(request: pytest.FixtureRequest, library: Library) -> Iterator[Session]:
     with Session(library, io=request.param, threads=4, slot_bytes=8192) as made:

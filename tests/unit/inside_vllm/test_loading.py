@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from pathlib import Path
 
 import pytest
 
 from coldsnap.artifact.pack import ExtentSource, write_pack_as
-from coldsnap_inside_vllm import loading
+from coldsnap_inside_vllm import loading, phases
 from coldsnap_inside_vllm.layout import Region, cover, layout_sha256
 from coldsnap_inside_vllm.loading import Loading
 from coldsnap_runtime.hydrate import Session, load_library
@@ -54,21 +55,38 @@ def started(pack: list[str]) -> Loading:
     return found
 
 
+def session_is_open(work: Loading) -> bool:
+    return any(span["name"] == "index-read" for span in work._spans.found)
+
+
 def test_every_byte_comes_once_the_memory_is_there(pack, regions, memory):
     work = started(pack)
     assert not any(memory[0].raw), "nothing moves before the memory is mapped"
+    until = phases.now() + 30
+    while not session_is_open(work) and phases.now() < until:
+        time.sleep(0.005)
+    mapped = phases.now()
     ordered = sorted(regions, key=lambda region: region.address)
     work.memory_is_mapped(ordered)
     result = work.result()
     assert result["bytes"] == sum(SIZES)
     for number, region in enumerate(ordered):
         assert ctypes.string_at(region.address, region.bytes) == bytes([65 + number]) * region.bytes
-    names = [span["name"] for span in result["spans"]]
-    assert names == ["session-open", "payload", "session-close"]
-    payload = result["spans"][1]["attributes"]
+    spans = {span["name"]: span for span in result["spans"]}
+    assert list(spans) == [
+        "library-open", "session-open", "index-read", "memory-awaited", "payload", "session-close",
+    ]  # fmt: skip
+    for name in ("library-open", "session-open", "index-read"):  # beside the mapping, not behind it
+        assert spans[name]["start"] + spans[name]["seconds"] <= mapped
+    assert spans["payload"]["start"] >= mapped
+    assert spans["session-open"]["attributes"]["open_seconds"] > 0
+    payload = spans["payload"]["attributes"]
     assert payload["bytes"] == sum(SIZES)
     assert payload["residual_bytes"] == 10_000
     assert payload["threads"] > 0
+    assert payload["engine"] == "host"
+    assert 0 < payload["first_seconds"] <= payload["last_seconds"]
+    assert len(payload["eighths"].split()) == 8
 
 
 def test_a_damaged_chunk_is_named(pack, regions):

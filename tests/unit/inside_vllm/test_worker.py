@@ -27,6 +27,9 @@ class Cuda:
     def __getattr__(self, name):
         return lambda *_args: self.calls.append(name)
 
+    def default_stream(self):
+        return SimpleNamespace(synchronize=lambda: self.calls.append("default_stream"))
+
     def mem_get_info(self):
         return 140 * MIB, 141 * MIB * 10
 
@@ -170,7 +173,9 @@ def test_what_sleeps_beside_weights_and_kv_is_mapped_and_zeroed(torch, vllm, mon
     assert worker().coldsnap_map_rest() == 0
     assert not woken
     one.pointer_to_data[0x9000] = SimpleNamespace(tag="default", handle=(0, 2 * MIB))
+    torch.cuda.calls.clear()
     assert worker().coldsnap_map_rest() == 2 * MIB
+    assert torch.cuda.calls == ["default_stream"], "weights come meanwhile, on other streams"
     assert woken == [["default"]]
     assert zeroed == [(0x9000, 2 * MIB)]
 
