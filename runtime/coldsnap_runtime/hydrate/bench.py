@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -22,14 +23,15 @@ from typing import Any
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.hydrate.bench_ceilings import digest_rate, direct_write_rate, read_rate
 from coldsnap_runtime.hydrate.bench_file import BenchFile, HostMemory, make_file
-from coldsnap_runtime.hydrate.bench_variants import run_variants, stages_of
+from coldsnap_runtime.hydrate.bench_variants import run_variants, told
 from coldsnap_runtime.hydrate.library import Library, load_library
 from coldsnap_runtime.hydrate.region import Region
 from coldsnap_runtime.hydrate.session import Session
 from coldsnap_runtime.hydrate.structures import Algorithm, Io, Place
 
-_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6,
-          "GB": 10**9}  # fmt: skip
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+          "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
+_SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,15})?)\s*([A-Za-z]*)$")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class BenchOptions:
     cuda_library: str | None = None
     variants: bool = False
     """Instead of the series: what the engine's parameters do."""
+    beside_bytes: int = 64 << 30
+    """Of the variant beside which device memory is mapped."""
+    budget: float = 0
+    """Seconds after which no variant is begun any more; 0: no end."""
 
 
 @dataclass
@@ -95,7 +101,8 @@ def run_bench(
         if options.variants:
             return run_variants(
                 library, file, is_cuda=options.device == "cuda", rounds=options.rounds,
-                cuda_library=options.cuda_library, story=story,
+                cuda_library=options.cuda_library, beside_bytes=options.beside_bytes,
+                budget=options.budget, story=story,
             )  # fmt: skip
         bench = _Bench(library, options, file, stack)
         story(f"measuring, {options.rounds} rounds")
@@ -206,7 +213,7 @@ class _Bench:
 
     def _hydrate(self, algorithm: Algorithm) -> tuple[float, dict[str, float]]:
         metrics = self._session.read(self._file.transfer(self._address, algorithm))
-        return metrics.bytes / metrics.wall_ns * 1e9, stages_of(metrics)
+        return metrics.bytes / metrics.wall_ns * 1e9, told(metrics)
 
     def _read_direct(self) -> float:
         metrics = self._direct.read(self._file.transfer(0, Algorithm.UNVERIFIED))
@@ -234,7 +241,7 @@ class _Bench:
             rate = size / (time.monotonic() - begin)
         finally:
             path.unlink(missing_ok=True)
-        return rate, stages_of(metrics)
+        return rate, told(metrics)
 
 
 def parse_size(text: str) -> int:
@@ -243,11 +250,11 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: it is none.
     """
-    digits = text.strip().rstrip("BbIiGgMmKk ").strip()
-    unit = text.strip()[len(digits) :].strip().upper()
-    if unit not in _UNITS:
+    match = _SIZE.match(text.strip())
+    unit = match[2].upper() if match else ""
+    if match is None or unit not in _UNITS:
         raise ValueError(f"{text!r} is not a size: give 15GiB, 512MB or bytes")
-    return int(float(digits) * _UNITS[unit])
+    return int(float(match[1]) * _UNITS[unit])
 
 
 def main() -> int:
@@ -261,13 +268,15 @@ def main() -> int:
     for name in ("--threads", "--slots", "--slot-bytes"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--beside-bytes", type=parse_size, default=64 << 30)
+    parser.add_argument("--budget", type=float, default=0)
     for name in ("--keep", "--no-cold", "--no-write", "--variants"):
         parser.add_argument(name, action="store_true")
     given = parser.parse_args()
     options = BenchOptions(
         given.size, given.dir, given.device, max(1, given.rounds), given.threads, given.slots,
         given.slot_bytes, given.keep, not given.no_cold, not given.no_write, given.cuda_library,
-        given.variants,
+        given.variants, given.beside_bytes, given.budget,
     )  # fmt: skip
     try:
         library = load_library(given.library)
