@@ -21,6 +21,7 @@ from typing import Any
 
 from coldsnap_inside_vllm.engine_memory import EngineMemory
 from coldsnap_inside_vllm.gate import Gate
+from coldsnap_inside_vllm.later import Unfinished, finish_in_a_pause
 
 _MAX_HEAD = 16 << 10
 _MAX_BODY = 64 << 10
@@ -40,6 +41,7 @@ class Control:
         self._memory = memory
         self._gate = gate
         self._lock = asyncio.Lock()
+        self._finishing: asyncio.Task[None] | None = None
         self._routes: dict[tuple[str, str], Callable[[dict[str, Any]], Awaitable[Any]]] = {
             ("POST", "/quiesce"): self._quiesce,
             ("POST", "/resume"): self._resume,
@@ -77,7 +79,16 @@ class Control:
         async with self._lock:
             answer = await self._memory.take_back(body)
             self._gate.closed = False
+        await self._finish_later()
         return {"quiesced": False, **answer}
+
+    async def _finish_later(self) -> None:
+        memory = self._memory
+        if self._finishing is not None or not isinstance(memory, Unfinished):
+            return
+        if await memory.is_unfinished():
+            finishing = finish_in_a_pause(memory, self._gate, self._lock)
+            self._finishing = asyncio.create_task(finishing)
 
     async def _export(self, body: dict[str, Any]) -> dict[str, Any]:
         """Write the weights while requests run; nothing is released before it ends."""

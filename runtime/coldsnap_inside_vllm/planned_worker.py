@@ -8,6 +8,8 @@ from typing import Any
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
+from coldsnap_inside_vllm.graphs import recreate
+from coldsnap_inside_vllm.later import without_graphs
 from coldsnap_inside_vllm.phases import phase
 from coldsnap_inside_vllm.startup_plan import StartupPlan, planned_kv, read_plan
 
@@ -29,6 +31,8 @@ def _late_modules() -> int:
 
 class PlannedWorker(_Worker):  # type: ignore[misc]  # vLLM has no types here
     _found: StartupPlan | None = None
+    _is_planned = False
+    _lacks_graphs = False
 
     def init_device(self) -> Any:
         with phase("device"):
@@ -49,6 +53,7 @@ class PlannedWorker(_Worker):  # type: ignore[misc]  # vLLM has no types here
             size, reason = 0, "profiling of a multimodal model makes its encoder cache"
         with phase("profile") as attributes:
             if size:
+                self._is_planned = True
                 self._without_profiling()
                 attributes |= {"planned": True, "kv_bytes": size}
                 logger.info("no profiling: the start-up plan gives %d bytes to KV", size)
@@ -65,9 +70,25 @@ class PlannedWorker(_Worker):  # type: ignore[misc]  # vLLM has no types here
 
     def compile_or_warm_up_model(self) -> Any:
         with phase("warm-up") as attributes:
-            done = super().compile_or_warm_up_model()
+            with without_graphs(self.model_runner, planned=self._is_planned) as left_out:
+                done = super().compile_or_warm_up_model()
+            self._lacks_graphs = left_out
             attributes["modules_loaded_late"] = _late_modules()
+            if left_out:
+                attributes["graphs"] = "later"
         return done
+
+    def coldsnap_lacks_graphs(self) -> bool:
+        return self._lacks_graphs
+
+    def coldsnap_capture_graphs(self) -> int:
+        """What the warm-up left out; the bytes that graphs take."""
+        if not self._lacks_graphs:
+            return 0
+        with phase("graphs") as attributes:
+            attributes["bytes"] = size = recreate(self)
+        self._lacks_graphs = False
+        return size
 
     def coldsnap_startup_plan(self) -> dict[str, Any] | None:
         """For the next start with this configuration; None of a worker without KV."""

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from coldsnap_inside_vllm.engine_memory import EngineMemory
+from coldsnap_inside_vllm.later import LATER, VARIABLE
 from coldsnap_inside_vllm.phases import folder, told
 
 PLAN = "startup-plan.json"
@@ -52,6 +53,15 @@ class TemplateMemory:
         self._has_told = True
         spans = told()
         return {"spans": spans, **_provider(spans)}
+
+    async def is_unfinished(self) -> bool:
+        """Whether a worker left its CUDA graphs for later."""
+        if os.environ.get(VARIABLE) != LATER:
+            return False
+        return any(await self._engine.collective_rpc("coldsnap_lacks_graphs"))
+
+    async def finish(self) -> None:
+        await self._engine.collective_rpc("coldsnap_capture_graphs")
 
 
 def _provider(spans: list[dict[str, Any]]) -> dict[str, Any]:
