@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.decode import recheck
 from coldsnap.artifact.errors import ColdSnapError
@@ -58,10 +58,6 @@ __all__ = [
 ]
 
 _ZEROS = bytes(ALIGNMENT)
-
-
-class Readable(Protocol):
-    def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
 @dataclass(frozen=True)

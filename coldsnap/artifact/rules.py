@@ -121,7 +121,6 @@ Digest = Annotated[
     str, Text(r"sha256:[0-9a-f]{64}", 71, 71, "a digest: sha256: and 64 lower-case hex digits")
 ]
 EnvName = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", 1, 256, "an environment variable name")]
-Version = Annotated[str, Text(r"[0-9]+(?:\.[0-9]+)*", 1, 64, "a dotted numeric version")]
 RELATIVE_PATH = f"{_SEGMENT}(?:/{_SEGMENT})*"
 RelativePath = Annotated[
     str,
@@ -152,4 +151,3 @@ Seconds = Annotated[float, Between(0.0)]
 Natural = Annotated[int, Between(0, MAX_BYTES)]
 Wide = Annotated[int, Between(0, (1 << 64) - 1)]
 """Inode and device numbers, nanoseconds since 1970: beyond what a JavaScript number keeps."""
-PortNumber = Annotated[int, Between(1, 65535)]

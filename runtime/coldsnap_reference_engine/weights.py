@@ -60,7 +60,6 @@ class Weights:
         self, config: ModelConfig, rank: int = 0, size: int = 1, *, address: int = WEIGHTS_ADDRESS
     ) -> None:
         self.extents = _placed(_extents(config, rank, size))
-        self._by_id = {extent.id: extent for extent in self.extents}
         last = self.extents[-1]
         self.payload_bytes = _padded(last.offset + last.length)
         self.region = Region("weights", address, self.payload_bytes, huge=True)
