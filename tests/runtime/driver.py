@@ -43,7 +43,7 @@ def flood(request: dict, context: Context) -> dict:
 
 if __name__ == "__main__":
     module = types.ModuleType("coldsnap_runtime.for_tests")
-    module.work, module.flood = work, flood  # type: ignore[attr-defined]
+    module.work, module.flood = work, flood
     sys.modules["coldsnap_runtime.for_tests"] = module
     VERBS["test.work"] = Verb("for_tests:work", "")
     VERBS["test.flood"] = Verb("for_tests:flood", "")

@@ -87,7 +87,7 @@ def test_one_that_derives_makes_its_base(classes: tuple[Any, Any]) -> None:
 def test_a_class_that_is_none_but_derives_from_one(classes: tuple[Any, Any]) -> None:
     point, _ = classes
 
-    class Counted(point):  # type: ignore[misc]
+    class Counted(point):
         def __init__(self, x: int) -> None:
             super().__init__(x, y=x + 1)
 

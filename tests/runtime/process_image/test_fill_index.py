@@ -68,7 +68,7 @@ def test_the_bytes_are_those_of_the_document() -> None:
 
 
 def changed(**fields: object) -> bytes:
-    return replace(index(), **fields).encoded()  # type: ignore[arg-type]
+    return replace(index(), **fields).encoded()
 
 
 def with_run(number: int, **fields: int) -> bytes:

@@ -82,7 +82,7 @@ def test_a_program_that_lost_the_guard_is_not_mapped(workplace: Workplace, go: P
     wait_for(lambda: "ready" in workplace.log(first), "the program's memory")
     first = workplace.store.update(first, state="serving")
     capture = Path(workplace.checkpoint(first)["capture_dir"])
-    rungs = Capture.read(capture).process_image["rungs"]  # type: ignore[index]
+    rungs = Capture.read(capture).process_image["rungs"]
     assert rungs["ext"]["proven"] is True
     assert "runs without the memory guard" in rungs["mmap"]["reason"]
     assert not (capture / "mmap").exists()

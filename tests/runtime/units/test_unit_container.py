@@ -105,7 +105,7 @@ def test_the_pages_of_a_container_come_fast_too(
     first = serve(workplace, image, INSIDE, memory_guard=True)
     before = workplace.ask(first)
     captured = workplace.checkpoint(first)
-    verdict = Capture.read(Path(captured["capture_dir"])).process_image["rungs"][mode]  # type: ignore[index]
+    verdict = Capture.read(Path(captured["capture_dir"])).process_image["rungs"][mode]
     assert (verdict["proven"], verdict["differences"]) == (True, 0), verdict
     assert verdict["bytes"] > 1 << 20
     workplace.stop(first)

@@ -160,7 +160,7 @@ ANYTHING = st.recursive(
 
 def field_values(kind: type[Record]) -> st.SearchStrategy[Any]:
     """Objects with the right names and any values: what gets past the first check."""
-    names = st.sampled_from([f.name for f in kind.__dataclass_fields__.values()])  # type: ignore[attr-defined]
+    names = st.sampled_from([f.name for f in kind.__dataclass_fields__.values()])
     return st.dictionaries(names, ANYTHING, max_size=12)
 
 

@@ -154,7 +154,7 @@ def test_resolving(publish_capture: Publisher, store: Path) -> None:
     found = resolve(opened, request_sha256=request)
     assert found is not None
     assert found.digest == two.manifest
-    assert resolve(opened, request_sha256=OTHER, unit="u0").digest == other.manifest  # type: ignore[union-attr]
+    assert resolve(opened, request_sha256=OTHER, unit="u0").digest == other.manifest
     assert resolve(opened, request_sha256=OTHER, unit="u1") is None
     assert resolve(opened, request_sha256="sha256:" + "c" * 64) is None
     assert find(opened, one.manifest[:15]).digest == one.manifest

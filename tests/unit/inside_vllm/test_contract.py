@@ -24,7 +24,7 @@ class Worker:
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
     made = ModuleType("some_worker")
-    made.Worker = Worker  # type: ignore[attr-defined]
+    made.Worker = Worker
     monkeypatch.setitem(sys.modules, "some_worker", made)
 
 

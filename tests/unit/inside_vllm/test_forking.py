@@ -50,8 +50,8 @@ def test_nvml_alone_is_closed_and_no_context(
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
     held = device.open("rb")
     module = ModuleType("some_pynvml")
-    module.nvmlLib = ctypes.CDLL(str(library))  # type: ignore[attr-defined]
-    module._nvmlGetFunctionPointer_cache = {"a": 1}  # type: ignore[attr-defined]
+    module.nvmlLib = ctypes.CDLL(str(library))
+    module._nvmlGetFunctionPointer_cache = {"a": 1}
     monkeypatch.setitem(sys.modules, "some_pynvml", module)
     original = forking.close_nvml
 

@@ -83,14 +83,14 @@ async def _ask(gate: Gate, got: list[str]) -> None:
     async def send(message: Any) -> None:
         got.append(message)
 
-    await gate.wrap(_answer)(dict(SCOPE), None, send)  # type: ignore[arg-type]
+    await gate.wrap(_answer)(dict(SCOPE), None, send)
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_requests_wait_while_the_engine_is_finished(fails: bool, capsys: Any):
     async def run() -> None:
         memory, gate = Memory(fails), Gate()
-        control = Control(memory, gate)  # type: ignore[arg-type]
+        control = Control(memory, gate)
         await control._resume({})
         got: list[str] = []
         await _ask(gate, got)
@@ -111,7 +111,7 @@ def test_requests_wait_while_the_engine_is_finished(fails: bool, capsys: Any):
 def test_nothing_is_finished_while_nobody_asks():
     async def run() -> None:
         memory, gate = Memory(), Gate()
-        await Control(memory, gate)._resume({})  # type: ignore[arg-type]
+        await Control(memory, gate)._resume({})
         await asyncio.sleep(0.1)
         assert not memory.begun.is_set()
 

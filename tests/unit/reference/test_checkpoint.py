@@ -81,7 +81,7 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
 def test_damaged_file_is_refused(tmp_path: Path, damage: object) -> None:
     path = tmp_path / "x.safetensors"
     write(path, "F32")
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ColdSnapError, match=r"model\.invalid"), open_checkpoint(path):
         pass
 

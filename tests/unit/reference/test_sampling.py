@@ -11,7 +11,7 @@ LOGITS = np.log(np.array([0.5, 0.25, 0.15, 0.1], np.float32))
 
 
 def draw(count: int, **options: object) -> list[int]:
-    sampler = Sampler(Sampling(**options))  # type: ignore[arg-type]
+    sampler = Sampler(Sampling(**options))
     return [sampler.choose(LOGITS).id for _ in range(count)]
 
 

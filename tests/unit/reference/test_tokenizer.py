@@ -58,7 +58,7 @@ def test_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
     path = tmp_path / "tokenizer.json"
     TOKENIZER.save(path)
     value = json.loads(path.read_text())
-    change(value)  # type: ignore[operator]
+    change(value)
     path.write_text(json.dumps(value))
     with pytest.raises(ColdSnapError, match=r"model\.invalid"):
         load_tokenizer(path)
