@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from coldsnap.artifact.pack import PackReader
     from coldsnap_inside_vllm.layout import Region
-    from coldsnap_runtime.hydrate.packs import Report
+    from coldsnap_runtime.hydrate.report import Report
 
 _PATIENCE = 600.0
 """Seconds for the memory to be mapped."""

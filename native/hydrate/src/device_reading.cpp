@@ -1,9 +1,7 @@
 #include "device_reading.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "damage.h"
 #include "digest.h"
@@ -11,10 +9,6 @@
 namespace coldsnap::hydrate {
 
 namespace {
-
-constexpr auto look_again = std::chrono::milliseconds(50);
-// A block of 8 MiB is 150 microseconds on the fastest link; to be woken takes a third of that.
-constexpr auto spin_time = std::chrono::microseconds(200);
 
 constexpr uint64_t parts(uint64_t bytes, uint64_t part) { return (bytes + part - 1) / part; }
 
@@ -37,7 +31,8 @@ DeviceReading::DeviceReading(Session &session, const coldsnap_hydrate_request &r
       is_checked_(request.algorithm != COLDSNAP_HYDRATE_UNVERIFIED),
       per_block_(parts(blocks_.bytes(), blocks_.piece_bytes())),
       pieces_(parts(request.file_bytes, blocks_.bytes()) * per_block_),
-      count_(pieces_ / per_block_) {
+      count_(pieces_ / per_block_),
+      changes_(session.spins()) {
   for (uint64_t i = 0; i < blocks_.count(); i++) places_.push_back({i, per_block_});
 }
 
@@ -146,9 +141,10 @@ void DeviceReading::await_place(Lane &lane, uint64_t number) {
       retire(lane, place.number);
       lock.lock();
       place = {place.number + places_.size(), per_block_};
-      change();
+      changes_.tell();
     } else {
-      await_change(lock);
+      changes_.await(lock);
+      control_.check();
     }
   }
 }
@@ -173,27 +169,8 @@ void DeviceReading::filled(Lane &lane, uint64_t number) {
     is_sending_ = false;
     places_[sent % places_.size()].is_sent = true;
     next_block_++;
-    change();
+    changes_.tell();
   }
-}
-
-void DeviceReading::change() {
-  changes_.fetch_add(1, std::memory_order_release);
-  changed_.notify_all();
-}
-
-void DeviceReading::await_change(std::unique_lock<std::mutex> &lock) {
-  const uint64_t seen = changes_;
-  if (session_.spins()) {
-    lock.unlock();
-    const auto start = Clock::now();
-    while (changes_.load(std::memory_order_acquire) == seen && Clock::now() - start < spin_time) {
-      std::this_thread::yield();
-    }
-    lock.lock();
-  }
-  if (changes_ == seen) changed_.wait_for(lock, look_again);
-  control_.check();
 }
 
 void DeviceReading::send(Lane &lane, uint64_t number) {
@@ -261,7 +238,10 @@ void DeviceReading::drain(Lane &lane) {
     std::unique_lock lock(mutex_);
     Place &place = places_[number % places_.size()];
     // Another thread may retire the block before this one in the same place.
-    while (place.number != number || !place.is_sent) await_change(lock);
+    while (place.number != number || !place.is_sent) {
+      changes_.await(lock);
+      control_.check();
+    }
     lock.unlock();
     retire(lane, number);
   }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <vector>
 
 #include "blocks.h"
+#include "changes.h"
 #include "control.h"
 #include "file.h"
 #include "session.h"
@@ -53,9 +53,6 @@ class DeviceReading {
   // Waits until the device is done with a block and looks at its digests.
   void retire(Lane &lane, uint64_t number);
   void drain(Lane &lane);
-  // Both with the mutex held, which they let go of meanwhile.
-  void change();
-  void await_change(std::unique_lock<std::mutex> &lock);
 
   uint64_t end_of(uint64_t extent) const;
   uint64_t first_extent_after(uint64_t offset) const;
@@ -79,8 +76,7 @@ class DeviceReading {
   std::atomic<uint64_t> next_piece_ = 0;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::atomic<uint64_t> changes_ = 0;
+  Changes changes_;
   std::vector<Place> places_;
   uint64_t next_block_ = 0;  // to be sent
   bool is_sending_ = false;

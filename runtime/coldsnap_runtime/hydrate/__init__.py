@@ -10,8 +10,9 @@
 
 from coldsnap_runtime.hydrate.drafts import draft_io, finish_draft, is_draft, write_draft
 from coldsnap_runtime.hydrate.library import Library, load_library
-from coldsnap_runtime.hydrate.packs import Report, hydrate_pack, verify_pack
+from coldsnap_runtime.hydrate.packs import hydrate_pack, verify_pack
 from coldsnap_runtime.hydrate.region import Region, graph_memory
+from coldsnap_runtime.hydrate.report import Report
 from coldsnap_runtime.hydrate.session import Session
 from coldsnap_runtime.hydrate.writing import Options, Source, write_pack, write_pack_as
 

@@ -57,6 +57,8 @@ class BenchOptions:
     """Of the variant beside which device memory is mapped."""
     budget: float = 0
     """Seconds after which no variant is begun any more; 0: no end."""
+    only: str = ""
+    """Variants whose name has this in it."""
 
 
 @dataclass
@@ -102,7 +104,7 @@ def run_bench(
             return run_variants(
                 library, file, is_cuda=options.device == "cuda", rounds=options.rounds,
                 cuda_library=options.cuda_library, beside_bytes=options.beside_bytes,
-                budget=options.budget, story=story,
+                budget=options.budget, only=options.only, story=story,
             )  # fmt: skip
         bench = _Bench(library, options, file, stack)
         story(f"measuring, {options.rounds} rounds")
@@ -270,13 +272,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--beside-bytes", type=parse_size, default=64 << 30)
     parser.add_argument("--budget", type=float, default=0)
+    parser.add_argument("--only", default="")
     for name in ("--keep", "--no-cold", "--no-write", "--variants"):
         parser.add_argument(name, action="store_true")
     given = parser.parse_args()
     options = BenchOptions(
         given.size, given.dir, given.device, max(1, given.rounds), given.threads, given.slots,
         given.slot_bytes, given.keep, not given.no_cold, not given.no_write, given.cuda_library,
-        given.variants, given.beside_bytes, given.budget,
+        given.variants, given.beside_bytes, given.budget, given.only,
     )  # fmt: skip
     try:
         library = load_library(given.library)

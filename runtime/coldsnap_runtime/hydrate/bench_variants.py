@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap_runtime.hydrate.bench_ceilings import digest_rate, read_rate
 from coldsnap_runtime.hydrate.bench_file import BenchFile, HostMemory
-from coldsnap_runtime.hydrate.packs import clock_of, stages_of
 from coldsnap_runtime.hydrate.region import Region
+from coldsnap_runtime.hydrate.report import clock_of, stages_of
 from coldsnap_runtime.hydrate.session import Session
 from coldsnap_runtime.hydrate.structures import (
     Algorithm,
@@ -108,12 +108,13 @@ def run_variants(
     cuda_library: str | None,
     beside_bytes: int,
     budget: float,
+    only: str,
     story: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure every variant; one line each goes to `story` at once.
 
     `beside_bytes` is the memory that is mapped beside a transfer; `budget` the seconds after which
-    no variant is begun any more, 0: no end.
+    no variant is begun any more, 0: no end; `only` a part of the names of those wanted.
 
     Returns a JSON object: ``ceilings`` {name: bytes per second}, ``variants`` [{name, algorithm,
     rate, best, opening {part: seconds}, engine, engine_reason, stages}].
@@ -138,7 +139,8 @@ def run_variants(
             story(f"{'pinned copy':<44} {ceilings['pinned copy'] / 1e9:6.1f} GB/s")
         found: list[dict[str, Any]] = []
         until = time.monotonic() + budget if budget else math.inf
-        for variant in device_variants() if is_cuda else host_variants():
+        every = device_variants() if is_cuda else host_variants()
+        for variant in (variant for variant in every if only in variant.name):
             shape = {"cuda_library": cuda_library, **variant.shape}
             place = Place.CUDA if is_cuda else Place.HOST
             mapping = Mapping(library, beside_bytes, cuda_library) if variant.beside else None

@@ -10,7 +10,7 @@ import pytest
 from coldsnap_runtime.hydrate import Library, Region, Session
 from coldsnap_runtime.hydrate.bench_file import HostMemory, make_file
 from coldsnap_runtime.hydrate.bench_variants import Mapping
-from coldsnap_runtime.hydrate.packs import Report
+from coldsnap_runtime.hydrate.report import Report
 from coldsnap_runtime.hydrate.structures import Algorithm, Place, Waits
 
 MIB = 1 << 20
