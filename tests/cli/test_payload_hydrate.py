@@ -56,6 +56,9 @@ def test_a_pack_is_hydrated_and_timed(fast, body) -> None:
     assert (value["bytes"], value["verified"], value["threads"]) == (10_240_001, False, 3)
     assert value["rate"] > 0
     assert set(value["stages"]) == {"file", "digest", "wait", "turn", "device"}
+    assert (value["engine"], value["engine_reason"]) == ("host", "")
+    assert 0 < value["clock"]["first"] <= value["clock"]["eighth_8"] <= value["seconds"]
+    fast("payload", "hydrate", str(body), "--engine", "telepathy", code=2)
 
 
 def test_damage_ends_a_hydration(fast, body) -> None:

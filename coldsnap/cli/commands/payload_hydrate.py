@@ -29,11 +29,18 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+class Way(StrEnum):
+    RING = "ring"
+    CUFILE = "cufile"
+    MEASURED = "measured"
+
+
 @command(
     app,
     examples="""
         coldsnap payload hydrate payloads/sha256/9be1....pack
         coldsnap payload hydrate PACK --device cuda --no-verify
+        coldsnap payload hydrate PACK --device cuda --engine measured
     """,
 )
 def hydrate(
@@ -46,6 +53,9 @@ def hydrate(
     threads: Annotated[
         int, typer.Option(metavar="N", help="Readers; 0: chosen by the library.", min=0, max=256)
     ] = 0,
+    engine: Annotated[
+        Way | None, typer.Option(help="How bytes come to a device; cuFile needs libcufile.")
+    ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Give up after that; 0: never.", min=0)
     ] = 0,
@@ -60,7 +70,7 @@ def hydrate(
         show = stack.enter_context(meter(session, "hydrate"))
         report = _hydrate(
             library, opened, address, device, threads=threads, show=show, verify=verify,
-            seconds=timeout,
+            seconds=timeout, engine=engine,
         )  # fmt: skip
     _answer(session, pack, report, verify=verify)
 
@@ -82,15 +92,16 @@ def _memory(stack: "ExitStack", library: "Library", pack: "PackReader", device: 
 
 def _hydrate(
     library: "Library", pack: "PackReader", address: int, device: Device, *, threads: int,
-    show: "object", verify: bool, seconds: float,
+    show: "object", verify: bool, seconds: float, engine: Way | None,
 ) -> "Report":  # fmt: skip
     from coldsnap_runtime.hydrate import Session as Hydration
     from coldsnap_runtime.hydrate import hydrate_pack
-    from coldsnap_runtime.hydrate.structures import Place
+    from coldsnap_runtime.hydrate.structures import Engine, Place
 
+    way = Engine[engine.name] if engine is not None else None
     place = Place.CUDA if device is Device.CUDA else Place.HOST
     addresses = {extent.id: address + extent.offset for extent in pack.extents}
-    with Hydration(library, place, threads=threads) as hydration:
+    with Hydration(library, place, threads=threads, engine=way) as hydration:
         return hydrate_pack(
             hydration, pack, addresses, verify=verify, seconds=seconds,
             progress=show,  # type: ignore[arg-type]
@@ -108,6 +119,10 @@ def _answer(session: Session, path: Path, report: "Report", *, verify: bool) -> 
     ways = f"{size(report.direct_bytes)} by O_DIRECT"
     if report.device_digest_bytes:
         ways += f", {size(report.device_digest_bytes)} digested by the device"
+    if report.engine == "cufile":
+        ways += ", by cuFile"
+    if report.engine_reason:
+        ways += f"\n  by the ring: {report.engine_reason}"
     session.answer(
         f"hydrated: {path}\n"
         f"  {size(report.bytes)} in {duration(report.seconds)}, {rate(speed)}, {checked}\n"

@@ -1,4 +1,4 @@
-// coldsnap_hydrate_cycles N FOLDER [LIBCUDA]: N sessions, each writes a small file, reads it back,
+// coldsnap_hydrate_cycles N FOLDER [LIBCUDA [LIBCUFILE]]: N sessions, each writes a small file, reads it back,
 // meets a failure and is closed. Run under the sanitizers: nothing may be left over.
 #include <cstdio>
 #include <cstdlib>
@@ -49,11 +49,11 @@ struct Cycle {
     request.body_sha256 = body_sha256;
   }
 
-  int run(coldsnap_hydrate_session *session) {
+  int run(coldsnap_hydrate_session *session, bool with_padding) {
     if (int code = coldsnap_hydrate_write(session, &request, nullptr)) return fail("write", code);
     const auto written = memory;
     memset(memory.data(), 0xEE, memory.size());
-    request.check_padding = 1;
+    request.check_padding = with_padding ? 1 : 0;
     if (int code = coldsnap_hydrate_read(session, &request, nullptr)) return fail("read", code);
     for (const auto &extent : extents) {
       const auto at = extent.offset;
@@ -82,10 +82,15 @@ int main(int count, char **arguments) {
     if (count > 3) {
       settings.place = COLDSNAP_HYDRATE_CUDA;
       settings.cuda_library = arguments[3];
+      settings.waits = i % 2 == 0 ? COLDSNAP_HYDRATE_WAITS_SPIN : COLDSNAP_HYDRATE_WAITS_SLEEP;
+    }
+    if (count > 4) {
+      settings.engine = COLDSNAP_HYDRATE_ENGINE_CUFILE;
+      settings.cufile_library = arguments[4];
     }
     coldsnap_hydrate_session *session = nullptr;
     if (int code = coldsnap_hydrate_open(&settings, &session)) return fail("open", code);
-    const int result = Cycle(path.c_str(), i).run(session);
+    const int result = Cycle(path.c_str(), i).run(session, count <= 4);
     coldsnap_hydrate_close(session);
     remove(path.c_str());
     if (result != 0) return result;

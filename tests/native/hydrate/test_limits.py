@@ -33,13 +33,14 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return build(
         folder,
         f"-DCOLDSNAP_SANITIZE={request.param}",
-        targets=("coldsnap_hydrate_cycles", "coldsnap_fake_cuda"),
+        targets=("coldsnap_hydrate_cycles", "coldsnap_fake_cuda", "coldsnap_fake_cufile"),
     )
 
 
-@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize("place", ["host", "device", "cufile"])
 def test_a_thousand_cycles_leave_nothing(sanitized: Path, tmp_path: Path, place: str) -> None:
-    driver = [str(sanitized / "libcoldsnap_fake_cuda.so")] if place == "device" else []
+    fakes = {"host": (), "device": ("cuda",), "cufile": ("cuda", "cufile")}[place]
+    driver = [str(sanitized / f"libcoldsnap_fake_{name}.so") for name in fakes]
     done = subprocess.run(
         [str(sanitized / "coldsnap_hydrate_cycles"), "1000", str(tmp_path), *driver],
         capture_output=True, text=True, check=False, timeout=280,
