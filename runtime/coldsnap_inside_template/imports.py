@@ -38,6 +38,7 @@ def load(names: tuple[str, ...]) -> Loaded:
             failed[name] = f"{type(error).__name__}: {error}"[:500]
     if names:
         close_nvml()
+        _forget_nvml()
         gc.collect()
         gc.freeze()  # forked children do not copy pages only because they were looked at
     return Loaded(
@@ -81,7 +82,7 @@ def close_nvml() -> None:
 def _shut_down_unnamed() -> None:
     """NVML that no module names: torch counts devices by a handle that it drops, still initialised.
 
-    The handle leaves a reference, so the library stays mapped; what it held is closed.
+    The handle leaves a reference, so the library stays mapped; the devices that it held are closed.
     """
     try:
         library = ctypes.CDLL(_NVML_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -91,6 +92,20 @@ def _shut_down_unnamed() -> None:
         if library.nvmlShutdown() != 0:
             break
     _unload(library)
+
+
+def _forget_nvml() -> None:
+    """Unmap it, whoever loaded it and dropped the handle: an image with it is bound to its driver.
+
+    Where another library needs it, it stays.
+    """
+    for _ in range(_MOST_SHUTDOWNS):
+        try:
+            library = ctypes.CDLL(_NVML_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+            _unload(library)  # what this look added
+            _unload(library)  # one of theirs
+        except OSError:  # it is gone, or not theirs
+            return
 
 
 def _unload(library: ctypes.CDLL) -> None:

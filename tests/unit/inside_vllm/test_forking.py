@@ -68,10 +68,13 @@ def test_nvml_alone_is_closed_and_no_context(
 
 UNNAMED = """
 import ctypes, sys
-from coldsnap_inside_template.imports import close_nvml
-ctypes.CDLL(sys.argv[1]).nvmlInit_v2()  # as torch counts devices: nobody keeps the handle
+from coldsnap_inside_template.imports import close_nvml, load
+for _ in range(3):
+    ctypes.CDLL(sys.argv[1]).nvmlInit_v2()  # as torch counts devices: nobody keeps the handle
 close_nvml()
 print(ctypes.CDLL(sys.argv[1]).opened())
+load(("json",))
+print(sys.argv[1] in open("/proc/self/maps").read())
 """
 COUNTED = """
 static int users;
@@ -90,4 +93,4 @@ def test_nvml_that_no_module_names_is_shut_down(tmp_path: Path):
     )
     command = [sys.executable, "-c", UNNAMED, str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "0\n"
+    assert done.stdout == "0\nFalse\n", "shut down, and a template does not map it"
