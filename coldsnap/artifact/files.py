@@ -134,6 +134,14 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether it is one; a name that no file can have (too long, a loop) is none."""
+    try:
+        return stat.S_ISDIR(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
     """The content of a regular file of at most `limit` bytes.
 

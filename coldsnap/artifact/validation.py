@@ -7,6 +7,7 @@ match; anything else means a full hash, and a difference fails closed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +19,13 @@ from typing import TYPE_CHECKING, Literal
 from coldsnap.artifact import canonical
 from coldsnap.artifact.decode import Record, decode, parse
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import open_regular, read_regular, sha256_stream, write_atomic
+from coldsnap.artifact.files import (
+    file_error,
+    open_regular,
+    read_regular,
+    sha256_stream,
+    write_atomic,
+)
 from coldsnap.artifact.rules import Bytes, Digest, Line, Seconds, Wide
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
 PROVIDER = "sha256-cache-v1"
 SUFFIX = ".coldsnap-validation.json"
+_KIND = "coldsnap-payload-validation"
 MAX_RECORD_BYTES = 1 << 20
 
 Policy = Literal["record", "full"]
@@ -168,8 +176,43 @@ def is_recorded(
 
 
 def remember(record: str | os.PathLike[str], path: str | os.PathLike[str], sha256: str) -> None:
-    """Write the record of a file that was just checked by other means."""
+    """Write the record of a file that was just checked by other means, where that is possible."""
     _keep(Path(record), Path(path).name, sha256, os.lstat(path))
+
+
+def write_record(record: str | os.PathLike[str], path: str | os.PathLike[str], sha256: str) -> None:
+    """As `remember`, for whoever asked for the record itself.
+
+    Raises:
+        ColdSnapError: ``file.*``: it cannot be written.
+    """
+    _write(Path(record), Path(path).name, sha256, os.lstat(path))
+
+
+def check_place(record: str | os.PathLike[str]) -> None:
+    """See that no file but a record, whole or torn, would be replaced by one.
+
+    Raises:
+        ColdSnapError: ``payload.not-a-record``, ``file.not-regular``.
+    """
+    try:
+        with open_regular(record) as file:
+            data = file.read(MAX_RECORD_BYTES + 1)
+    except ColdSnapError as error:
+        if error.code == "file.missing":
+            return
+        raise
+    kind: object = _KIND
+    if len(data) <= MAX_RECORD_BYTES:
+        with contextlib.suppress(ColdSnapError):
+            found = parse(data, limit=MAX_RECORD_BYTES, what="record")
+            kind = found.get("kind") if isinstance(found, dict) else None
+    if kind != _KIND or data[:1] not in (b"", b"{") or len(data) > MAX_RECORD_BYTES:
+        raise ColdSnapError(
+            "payload.not-a-record",
+            f"{os.fspath(record)} holds something that is no validation record; it is left alone",
+            remedy="name another file for the record",
+        )
 
 
 def content_identity(stat: os.stat_result) -> ContentIdentity:
@@ -226,6 +269,12 @@ def _is_recorded(place: Path, blob: str, sha256: str, stat: os.stat_result) -> b
 
 
 def _keep(place: Path, blob: str, sha256: str, stat: os.stat_result) -> None:
+    # A full or read-only disk costs the next reader a hash, nothing else.
+    with contextlib.suppress(ColdSnapError):
+        _write(place, blob, sha256, stat)
+
+
+def _write(place: Path, blob: str, sha256: str, stat: os.stat_result) -> None:
     record = ValidationRecord(
         blob=blob,
         expected=Expected(stat.st_size, sha256),
@@ -236,6 +285,6 @@ def _keep(place: Path, blob: str, sha256: str, stat: os.stat_result) -> None:
     )
     try:
         place.parent.mkdir(mode=0o700, exist_ok=True)
-        write_atomic(place, canonical.dumps(record.to_json()).encode("ascii"))
-    except (ColdSnapError, OSError):
-        return  # a full or read-only disk costs the next reader a hash, nothing else
+    except OSError as error:
+        raise file_error(error, place) from error
+    write_atomic(place, canonical.dumps(record.to_json()).encode("ascii"))

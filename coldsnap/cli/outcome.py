@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -20,6 +21,13 @@ from coldsnap.cli.streams import OutputError, lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+_FILE_TROUBLES = frozenset({
+    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE,
+    errno.ENAMETOOLONG, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS,
+})  # fmt: skip
+"""What a name that somebody gave, or a disk, may answer at any place: no defect of ours."""
 
 
 class ExitCode(IntEnum):
@@ -62,6 +70,8 @@ def _failed(error: Exception, arguments: Sequence[str]) -> int:
         return _report(_usage_error(error, str(message())), arguments)
     if type(error).__name__ == "Abort":
         return _interrupted(KeyboardInterrupt())
+    if isinstance(error, OSError) and error.errno in _FILE_TROUBLES:
+        return _report(_file_trouble(error, arguments), arguments)
     return _report(_unexpected(error, arguments), arguments)
 
 
@@ -107,6 +117,23 @@ def _unexpected(error: Exception, arguments: Sequence[str]) -> ColdSnapError:
         cause="this is a defect in ColdSnap",
         remedy="report it and attach the log" if log else "report it with the command you ran",
     )
+
+
+def _file_trouble(error: OSError, arguments: Sequence[str]) -> ColdSnapError:
+    """A file that the system refused where nobody expected it; the log says where that was."""
+    log = _write_log(error, arguments)
+    name = "" if error.filename is None else f"{_shortened(os.fsdecode(error.filename))}: "
+    return ColdSnapError(
+        "file.refused",
+        f"{name}{error.strerror}",
+        details=(f"log: {log}",) if log else (),
+        remedy="look at that file, its folder and disk, or name another",
+    )
+
+
+def _shortened(name: str) -> str:
+    most = 200
+    return name if len(name) <= most else f"{name[:most]}..."
 
 
 def _write_log(error: Exception, arguments: Sequence[str]) -> Path | None:

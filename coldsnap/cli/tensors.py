@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import open_regular
+from coldsnap.artifact.files import is_folder, open_regular
 from coldsnap.artifact.pack import ExtentSource
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def sources(paths: Iterable[Path], stack: ExitStack) -> list[ExtentSource]:
 def _files(paths: Iterable[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
-        files.extend(sorted(path.glob(f"*{_SUFFIX}")) if path.is_dir() else [path])
+        files.extend(sorted(path.glob(f"*{_SUFFIX}")) if is_folder(path) else [path])
     return files
 
 

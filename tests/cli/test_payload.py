@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -108,3 +109,56 @@ def test_a_manager_gets_the_published_answer_and_its_record(cli, model) -> None:
     assert again["validation"]["bytes_hashed"] == 0
     assert "error[cli.usage]" in cli("payload", "verify", made["body"], "--record", "r", code=1).err
     assert "error[cli.usage]" in cli("payload", "verify", code=1).err
+
+
+def test_a_record_never_takes_the_place_of_another_file(cli, model) -> None:
+    """Not of the pack, its index, a folder or a device; what cannot be written is told."""
+    made = cli("payload", "pack", "model", "--json").json
+    body, index = (cli.project / made[name] for name in ("body", "index"))
+    whole = body.read_bytes(), index.read_bytes()
+    expected = ["--expected-sha256", made["sha256"], "--expected-bytes", str(made["bytes"])]
+    link = cli.project / "link"
+    link.symlink_to(body)
+    for place, code in (
+        (body, "payload.not-a-record"),
+        (index, "payload.not-a-record"),
+        (link, "file.not-regular"),
+        (cli.project, "file.not-regular"),
+        ("/dev/null", "file.not-regular"),
+    ):
+        for verb in (["record", str(body)], ["verify", str(body), *expected]):
+            done = cli("payload", *verb, "--record", str(place), code=1)
+            assert f"error[{code}]" in done.err
+    done = cli("payload", "record", str(body), "--record", "/proc/none/record", code=1)
+    assert "/proc/none/record cannot be written" in done.err
+    assert (body.read_bytes(), index.read_bytes()) == whole
+    assert Path("/dev/null").is_char_device()
+    torn = cli.project / "torn"
+    torn.write_text('{"blob": "x')
+    cli("payload", "record", str(body), "--record", str(torn))
+    said = cli("payload", "verify", str(body), *expected, "--record", str(torn), "--json").json
+    assert said["validation"]["reason"] == "cached_validation"
+
+
+@pytest.mark.parametrize("named", [".", "/", "", "model"])
+def test_a_folder_is_no_pack(cli, model, named: str) -> None:
+    for verb in ("list", "verify", "record", "hydrate"):
+        done = cli("payload", verb, named, code=1)
+        assert "error[file.not-regular]" in done.err
+        assert "HEX.pack" in done.err
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "1e400", "x", "", "1 GB 2", "9" * 400, "nan"])
+def test_a_bench_of_no_size(cli, size: str) -> None:
+    for bench in (["payload", "bench"], ["bench", "process-restore"]):
+        assert "error[cli.usage]" in cli(*bench, f"--size={size}", code=1).err
+
+
+def test_a_bench_without_room(cli) -> None:
+    huge = ["payload", "bench", "--size", "900000TiB", "--rounds", "1"]
+    for more in ([], ["--against", "safetensors"]):
+        assert "error[bench.no-room]" in cli(*huge, *more, code=1).err
+    for folder in ("/proc", "nowhere"):
+        done = cli("payload", "bench", "--size", "1MiB", "--dir", folder, code=1)
+        assert re.search(r"error\[(bench|file)\.", done.err), done.err
+        assert folder in done.err

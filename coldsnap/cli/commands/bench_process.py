@@ -10,7 +10,7 @@ from coldsnap.cli.options import command
 from coldsnap.cli.session import Session
 
 _KINDS = "plain,thp,ext,mmap"
-_ALL_KINDS = ("plain", "thp", "ext", "ext-huge", "mmap")
+_ALL_KINDS = ("plain", "thp", "ext", "ext-small", "mmap")
 
 
 @command(
@@ -36,7 +36,7 @@ def process_restore(
     ] = "/health",
     rounds: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Of every kind.")] = 5,
     kinds: Annotated[
-        str, typer.Option(metavar="LIST", help="Of plain, thp, ext, ext-huge, mmap.")
+        str, typer.Option(metavar="LIST", help="Of plain, thp, ext, ext-small, mmap.")
     ] = _KINDS,
     loop: Annotated[
         int, typer.Option(min=0, max=100000, metavar="N", help="Then N restores, all compared.")
@@ -51,7 +51,8 @@ def process_restore(
     """Restore one process image in turns by every way that its pages can come.
 
     One of each goes before and is not counted. Times run from the call to the processes being
-    there, and to the first answer, which touches a part of the memory as a request does. Needs
+    there, and to the first answer, which touches a part of the memory as a request does. Before
+    each, as much free memory is touched, so that no hypervisor has to bring it meanwhile. Needs
     root and memory for three such trees; a tree that is too big is made smaller.
     """
     from coldsnap.artifact.errors import ColdSnapError
@@ -60,16 +61,13 @@ def process_restore(
     from coldsnap.render.process_bench import process_text
     from coldsnap_runtime.hydrate.bench import parse_size
 
-    chosen = tuple(word.strip() for word in kinds.split(",") if word.strip())
-    unknown = set(chosen) - set(_ALL_KINDS)
-    if unknown or not chosen:
-        named = ", ".join(sorted(unknown)) or repr(kinds)
-        remedy = f"--kinds takes a list of {', '.join(_ALL_KINDS)}"
-        raise ColdSnapError("cli.usage", f"unknown kind {named}", remedy=remedy)
+    chosen = _chosen(kinds)
     try:
         bytes_wanted = parse_size(size)
     except ValueError as error:
         raise ColdSnapError("cli.usage", str(error)) from error
+    if bytes_wanted < 1:
+        raise ColdSnapError("cli.usage", f"--size {size} is no memory to restore")
     store, manifest = None, ""
     if artifact:
         from coldsnap.artifact.oci.read import find
@@ -82,3 +80,16 @@ def process_restore(
     )  # fmt: skip
     measured: dict[str, Any] = run(options, session.story)
     session.answer(lambda: process_text(measured, session.palette), measured)
+
+
+def _chosen(kinds: str) -> tuple[str, ...]:
+    """Raises ColdSnapError ``cli.usage``."""
+    from coldsnap.artifact.errors import ColdSnapError
+
+    chosen = tuple(word.strip() for word in kinds.split(",") if word.strip())
+    unknown = set(chosen) - set(_ALL_KINDS)
+    if chosen and not unknown:
+        return chosen
+    named = ", ".join(sorted(unknown)) or repr(kinds)
+    remedy = f"--kinds takes a list of {', '.join(_ALL_KINDS)}"
+    raise ColdSnapError("cli.usage", f"unknown kind {named}", remedy=remedy)

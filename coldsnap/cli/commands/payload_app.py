@@ -20,9 +20,21 @@ PACK = typer.Argument(metavar="PACK", help="The body, HEX.pack; HEX.index.json i
 
 
 def open_beside(path: Path, **expected: Any) -> "PackReader":
-    """The pack of a body, or of an index, with the other half beside it."""
+    """The pack of a body, or of an index, with the other half beside it.
+
+    Raises:
+        ColdSnapError: ``file.*``, ``pack.*``.
+    """
+    from coldsnap.artifact.errors import ColdSnapError
+    from coldsnap.artifact.files import is_folder
     from coldsnap.artifact.pack import open_pack
 
+    if is_folder(path):
+        raise ColdSnapError(
+            "file.not-regular",
+            f"{path} is a folder, not a pack",
+            remedy="name the body in it: FOLDER/sha256/HEX.pack",
+        )
     if path.name.endswith(".index.json"):
         path = path.with_name(path.name.removesuffix(".index.json") + ".pack")
     return open_pack(path, path.with_name(path.stem + ".index.json"), **expected)

@@ -60,28 +60,31 @@ def bench(
         shape = {"threads": threads, "slots": slots, "slot_bytes": _size(slot_size)}
         names = tuple(name.strip() for name in against.split(","))
         run_peers(session, AgainstOptions(
-            size=_size(size), against=names, folder=folder, device=device.value, rounds=rounds,
+            size=_size(size, 1), against=names, folder=folder, device=device.value, rounds=rounds,
             cold=cold, keep=keep, peer_python=peer_python or None, shape=shape,
         ))  # fmt: skip
         return
     from coldsnap_runtime.hydrate.bench import BenchOptions, run_bench
 
     options = BenchOptions(
-        size=_size(size), folder=folder, device=device.value, rounds=rounds, threads=threads,
+        size=_size(size, 1), folder=folder, device=device.value, rounds=rounds, threads=threads,
         slots=slots, slot_bytes=_size(slot_size), keep=keep, cold=cold, write=write,
     )  # fmt: skip
     found = run_bench(needed_library(), options, session.story)
     session.answer(lambda: _table(session, found), found)
 
 
-def _size(text: str) -> int:
+def _size(text: str, least: int = 0) -> int:
     from coldsnap.artifact.errors import ColdSnapError
     from coldsnap_runtime.hydrate.bench import parse_size
 
     try:
-        return parse_size(text)
+        found = parse_size(text)
     except ValueError as error:
         raise ColdSnapError("cli.usage", str(error)) from error
+    if found < least:
+        raise ColdSnapError("cli.usage", f"--size {text} is no file to measure")
+    return found
 
 
 def _table(session: Session, found: dict[str, Any]) -> str:

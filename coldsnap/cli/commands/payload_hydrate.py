@@ -147,15 +147,16 @@ def record(
     ] = None,
 ) -> None:
     """Verify a pack and remember it: the same file is not hashed again."""
-    from coldsnap.artifact.validation import SUFFIX, remember
+    from coldsnap.artifact.validation import SUFFIX, check_place, write_record
     from coldsnap.render.quantities import size
 
     with open_beside(pack) as opened:
+        path = Path(opened.name)
+        place = record or path.with_name(path.name + SUFFIX)
+        check_place(place)
         verify_whole(session, opened)
         body = opened.index.body
-        path = Path(opened.name)
-    place = record or path.with_name(path.name + SUFFIX)
-    remember(place, path, body.sha256)
+    write_record(place, path, body.sha256)
     session.answer(
         f"recorded: {place}\n  {body.sha256}  {size(body.bytes)}",
         {"record": str(place), "path": str(path), "sha256": body.sha256, "bytes": body.bytes},

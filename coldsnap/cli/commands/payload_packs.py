@@ -119,8 +119,9 @@ def verify(
             "--record needs to know what to expect",
             remedy="give --expected-sha256 and --expected-bytes",
         )
-    from coldsnap.artifact.validation import validate
+    from coldsnap.artifact.validation import check_place, validate
 
+    check_place(record)
     found = validate(
         body, sha256=expected_sha256, size=expected_bytes, record=record, worker=worker
     )

@@ -1,7 +1,7 @@
 """``coldsnap runtime``: the pack that is staged on hosts."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -110,7 +110,7 @@ def gc(
     from coldsnap.engine.runs import new_id
     from coldsnap.sdk.host import OperationRequest
 
-    done: dict[str, object] = {}
+    done: dict[str, dict[str, list[Any]]] = {}
     with fleet_of(session) as fleet:
         runtime = runtime_of(session, fleet)
         names = select(fleet, hosts or ())
@@ -123,7 +123,17 @@ def gc(
             operation = "coldsnap_core.operations:runtime_verb"
             request = OperationRequest(operation, {**arguments, **place}, job)
             done[name] = fleet.host(name).perform(request, timeout=600.0).result
-    session.answer("\n".join(f"{name}: {result}" for name, result in done.items()), done)
+    session.answer("\n".join(f"{name}: {_tidied(found)}" for name, found in done.items()), done)
+
+
+def _tidied(found: dict[str, list[Any]]) -> str:
+    """What `pack.gc` did on a host, as a line."""
+    from coldsnap.render.quantities import plural
+
+    gone = plural(len(found["removed"]), "pack")
+    text = f"{gone} removed, {len(found['kept'])} kept"
+    ended = found["ended"]
+    return f"{text}; {plural(len(ended), 'crashed generation')} let go" if ended else text
 
 
 def _current(session: Session) -> Path:

@@ -8,6 +8,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from coldsnap.artifact.errors import ColdSnapError
+from coldsnap.artifact.files import file_error
+from coldsnap_runtime.host_room import available_memory
 from coldsnap_runtime.hydrate.library import Library
 from coldsnap_runtime.hydrate.session import Transfer
 from coldsnap_runtime.hydrate.structures import Algorithm
@@ -19,9 +22,20 @@ EXTENT = 256 << 20
 
 
 class HostMemory:
-    """Touched, page-aligned memory."""
+    """Touched, page-aligned memory.
+
+    Raises:
+        ColdSnapError: ``hydrate.no-memory``, before the kernel has to end somebody for it.
+    """
 
     def __init__(self, size: int) -> None:
+        room = available_memory()
+        if room is not None and room < size:
+            raise ColdSnapError(
+                "hydrate.no-memory",
+                f"{size} bytes of memory are needed, {room} are available",
+                remedy="free memory, or take something smaller",
+            )
         self.size = size
         self._map = mmap.mmap(-1, size + 4096)
         self.view = memoryview(self._map)
@@ -82,23 +96,45 @@ class BenchFile(CachedFile):
         _block_of(self.path.parent).unlink(missing_ok=True)
 
 
+def check_room(folder: Path, wanted: int) -> None:
+    """Whether the folder takes so many bytes more.
+
+    Raises:
+        ColdSnapError: ``bench.no-room``, ``file.*``.
+    """
+    try:
+        free = os.statvfs(folder)
+    except OSError as error:
+        raise file_error(error, folder) from error
+    if free.f_bavail * free.f_frsize < wanted:
+        raise ColdSnapError(
+            "bench.no-room", f"{folder} has no room for {wanted} bytes", remedy="give --dir DIR"
+        )
+
+
 def make_file(library: Library, folder: Path, size: int) -> BenchFile:
     """Write the file, `size` rounded up to a chunk; one that is there and fits is taken.
 
     Raises:
-        OSError: no room, not writable.
+        ColdSnapError: ``bench.no-room``, ``file.*``.
     """
     size = -(-size // CHUNK) * CHUNK
     path, seed = folder / "coldsnap-bench.bin", _block_of(folder)
     if seed.is_file() and path.is_file() and path.stat().st_size == size:
         block = seed.read_bytes()
     else:
+        check_room(folder, size + BLOCK - (path.stat().st_size if path.is_file() else 0))
         block = os.urandom(BLOCK)
-        seed.write_bytes(block)
-        with path.open("wb", buffering=0) as file:
-            for at in range(0, size, BLOCK):
-                file.write(block[: min(BLOCK, size - at)])
-            os.fsync(file.fileno())
+        try:
+            seed.write_bytes(block)
+            with path.open("wb", buffering=0) as file:
+                for at in range(0, size, BLOCK):
+                    file.write(block[: min(BLOCK, size - at)])
+                os.fsync(file.fileno())
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            seed.unlink(missing_ok=True)
+            raise file_error(error, path) from error
     chunks = [block[at : at + CHUNK] for at in range(0, BLOCK, CHUNK)]
     digests = {}
     for algorithm in (Algorithm.SHA256, Algorithm.BLAKE3):

@@ -18,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from coldsnap.artifact.errors import ColdSnapError
-from coldsnap_runtime.hydrate.bench_file import CHUNK, CachedFile
+from coldsnap_runtime.hydrate.bench_file import CHUNK, CachedFile, check_room
 from coldsnap_runtime.hydrate.library import Library
 from coldsnap_runtime.hydrate.session import Transfer
 from coldsnap_runtime.hydrate.structures import Algorithm
@@ -101,16 +100,14 @@ def make_tensors(library: Library, folder: Path, size: int) -> TensorFile:
     Raises:
         ColdSnapError: ``bench.no-room``.
     """
+    path = folder / "coldsnap-bench.safetensors"
+    there = path.stat().st_size if path.is_file() else 0
+    check_room(folder, size - there)  # before the layout of what is far too large
     tensors, header = _layout(size)
     total = tensors[-1].offset + tensors[-1].size
-    path = folder / "coldsnap-bench.safetensors"
     found = _kept(path, total, header)
     if found is None:
-        free = os.statvfs(folder)
-        if free.f_bavail * free.f_frsize < total - (path.stat().st_size if path.exists() else 0):
-            raise ColdSnapError(
-                "bench.no-room", f"{folder} has no room for {total} bytes", remedy="give --dir DIR"
-            )
+        check_room(folder, total - there)
         found = _write(library, path, tensors, header)
     digests = {
         Algorithm.SHA256: found[: len(found) // 2],
