@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,10 +131,13 @@ def test_the_end_of_the_engine_is_told(
 def test_orphans_are_reaped_and_die_with_the_engine(starter: Starter) -> None:
     script = "(sleep 600 &); (true &); sleep 600"
     unit = starter.supervised("/bin/sh", "-c", script)
-    time.sleep(0.6)
-    processes = starter.enter(unit, "ps", "-eo", "stat,args").stdout
-    assert "sleep 600" in processes
-    assert not any(line.startswith("Z") for line in processes.splitlines())
+
+    def is_reaped() -> bool:
+        processes = starter.enter(unit, "ps", "-eo", "stat,args").stdout
+        has_zombies = any(line.startswith("Z") for line in processes.splitlines())
+        return processes.count("sleep 600") > 1 and not has_zombies
+
+    wait_for(is_reaped, "the orphan to be reaped, the other one to run")
     namespace = Path(f"/proc/{unit.pid}/ns/pid").readlink()
     os.kill(unit.pid, signal.SIGKILL)
     wait_for(lambda: namespace not in _namespaces(), "all of its processes to end")

@@ -73,6 +73,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(b"x" * (1 << 20))
             self.close_connection = True
         elif self.path == "/hang":
+            print("hangs", flush=True)
             time.sleep(600)
         elif self.path == "/busy":
             state["calls"] += 1

@@ -125,14 +125,14 @@ def test_a_starts_phases_are_read_from_what_its_engine_logs(tmp_path: Path) -> N
         file.write(b"nothing\nready to lo")
         file.write(b"ad\n")
         time.sleep(0.3)
-        file.write(b"weights took 0.2 s\nweights took 9.0 s\nnever ended weights took 1 s")
+        file.write(b"weights took 0.2 s\nweights took 9.0 s\nnever ended weights took 90 s")
     found = timing.to_json()["spans"]
     ready, imports, weights, longer = found
     assert [span["name"] for span in found] == ["ready", "imports", "weights", "weights"]
     assert {span["parent"] for span in found[1:]} == {ready["id"]}
-    assert imports["start_offset_seconds"] == pytest.approx(ready["start_offset_seconds"], abs=0.02)
+    assert imports["start_offset_seconds"] == pytest.approx(ready["start_offset_seconds"], abs=0.25)
     assert weights["duration_seconds"] == pytest.approx(0.2)
-    assert longer["duration_seconds"] < 1, "nothing began before the engine did"
+    assert longer["duration_seconds"] < 80, "nothing began before the engine did"
 
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:

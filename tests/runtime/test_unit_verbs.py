@@ -11,6 +11,7 @@ import urllib.request
 
 import pytest
 from runtime_target import DIGEST, RESUME, call
+from waiting import wait_for
 
 pytestmark = pytest.mark.criu
 
@@ -199,8 +200,9 @@ def test_another_runs_lease_protects_a_unit(host):
 
 def test_two_verbs_on_one_unit_never_overlap(host):
     host.launch().ok()
-    slow = host.begin("call", calls=[call("GET", "/hang", timeout=7.0)])
-    time.sleep(0.5)
+    slow = host.begin("call", "j1", calls=[call("GET", "/hang", timeout=600.0)])
+    log = host.state / "units" / "u0" / "1" / "control" / "engine.log"
+    wait_for(lambda: "hangs" in log.read_text())
     begin = time.monotonic()
     error = host.ask("GET", "/health").error
     assert error["code"] == "lease.busy"
@@ -211,7 +213,8 @@ def test_two_verbs_on_one_unit_never_overlap(host):
     time.sleep(1.1)
     error = host.call("lease", "acquire", request=request).error
     assert error["code"] == "lease.held", "the lease ran out, but its verb is at work"
-    host.finish(slow)
+    host.call("job", "cancel", "j1")
+    assert host.finish(slow).error["code"] == "run.cancelled"
     assert host.call("lease", "acquire", request=request).result
 
 
