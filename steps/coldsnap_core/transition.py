@@ -9,7 +9,6 @@ from typing import Any, ClassVar, TypeVar
 from coldsnap.sdk import (
     Action,
     Change,
-    ColdSnapError,
     Engine,
     FactRequest,
     HttpCall,
@@ -23,7 +22,7 @@ from coldsnap.sdk import (
 )
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, observe_unit, status_question
+from coldsnap_core.units import acted_on, chosen, named, observe_unit, status_question
 
 S = TypeVar("S", bound=Spec)
 
@@ -58,9 +57,7 @@ class Transition(Step[S]):
         return observe_unit(ctx)
 
     def diff(self, spec: S, seen: Seen, ctx: StepContext) -> Change:
-        generation = chosen(seen, self.generation(spec))
-        if generation is None and ctx.run:
-            raise ColdSnapError("unit.not-running", "no generation of the unit runs", ctx.where)
+        generation = acted_on(seen, self.generation(spec), ctx)
         if generation is None:
             return Change(Action.UNKNOWN, self.summary, pauses_serving=self.pauses)
         if generation.state in self.settled:
@@ -71,9 +68,7 @@ class Transition(Step[S]):
     def apply(self, spec: S, change: Change, ctx: StepContext) -> Outputs:
         del change
         request: dict[str, Any] = {"calls": calls(self.forward(engine_of(ctx)))}
-        if self.generation(spec) is not None:
-            request["generation"] = self.generation(spec)
-        return command(ctx, self.verb, request)
+        return command(ctx, self.verb, request | named(self.generation(spec)))
 
     def recover(self, spec: S, seen: Seen, ctx: StepContext) -> None:
         undo = self.backward(engine_of(ctx))

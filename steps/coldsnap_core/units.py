@@ -154,6 +154,28 @@ def chosen(seen: Seen, number: int | None) -> Generation | None:
     return next((item for item in generations(seen) if item.number == number), None)
 
 
+def acted_on(seen: Seen, number: int | None, ctx: StepContext) -> Generation | None:
+    """As `chosen`; None only in a preview, where one may be to come.
+
+    Raises:
+        ColdSnapError: ``unit.not-running``.
+    """
+    generation = chosen(seen, number)
+    if generation is None and ctx.run:
+        raise ColdSnapError(
+            "unit.not-running",
+            "no generation of the unit runs",
+            ctx.where,
+            remedy="start it first: a core.launch or core.restore step among the needs",
+        )
+    return generation
+
+
+def named(number: int | None) -> dict[str, int]:
+    """The field of a request that names a generation; without it the newest live one is meant."""
+    return {} if number is None else {"generation": number}
+
+
 def refuse_mapped(generation: Generation | None, ctx: StepContext) -> None:
     """Raises ColdSnapError ``checkpoint.image-mapped``, before anything is paused for the dump."""
     if generation is not None and generation.rung == _MAPPED:

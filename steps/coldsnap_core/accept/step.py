@@ -19,7 +19,7 @@ from coldsnap_core.accept.request import questions
 from coldsnap_core.accept.spec import AcceptSpec
 from coldsnap_core.captures import capture_question, captured, observe_capture
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, detail, observe_unit, status_question
+from coldsnap_core.units import chosen, detail, named, observe_unit, status_question
 
 _DEMANDED = "tokens and log-probabilities must equal the capture's"
 
@@ -78,12 +78,11 @@ class Accept(Step[AcceptSpec]):
         expected = spec.expected if spec.mode == "compare" else None
         request = {
             **questions(ctx),
+            **named(spec.generation),
             "prompts": _prompts(spec, expected),
             "tokens": spec.tokens if expected is None else _tokens(expected, spec.tokens),
             "expected": expected,
         }
-        if spec.generation is not None:
-            request["generation"] = spec.generation
         result = command(ctx, "unit.accept", request)
         return {
             "answers": result.get("answers", []),

@@ -27,7 +27,14 @@ from coldsnap_core.drivers import driver_of
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.target import command, place
-from coldsnap_core.units import Generation, chosen, observe_unit, refuse_mapped, status_question
+from coldsnap_core.units import (
+    Generation,
+    chosen,
+    named,
+    observe_unit,
+    refuse_mapped,
+    status_question,
+)
 
 _NAME_LENGTH = 80
 _READY = 120.0
@@ -72,9 +79,8 @@ class Checkpoint(Step[CheckpointSpec]):
             "resume": calls(engine_of(ctx).resume()),
             "criu": f"{place(ctx)['pack']}/criu/criu",
             "driver": driver_of(ctx),
+            **named(spec.generation),
         }
-        if spec.generation is not None:
-            request["generation"] = spec.generation
         if spec.answers:
             then = {"hydrate": hydration(ctx, _READY), "accept": questions(ctx)}
             request["prove"] = {"then": then, "answers": list(spec.answers)}

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from coldsnap.sdk import (
     Action,
     Change,
-    ColdSnapError,
     FactRequest,
     Outputs,
     Row,
@@ -18,7 +17,7 @@ from coldsnap.sdk import (
 from coldsnap_core.expose.spec import ExposeSpec
 from coldsnap_core.launching import unit_of
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, live, observe_unit, status_question
+from coldsnap_core.units import acted_on, live, named, observe_unit, status_question
 
 
 class Expose(Step[ExposeSpec]):
@@ -36,10 +35,8 @@ class Expose(Step[ExposeSpec]):
         return observe_unit(ctx)
 
     def diff(self, spec: ExposeSpec, seen: Seen, ctx: StepContext) -> Change:
-        generation = chosen(seen, spec.generation)
+        generation = acted_on(seen, spec.generation, ctx)
         ports = _ports(ctx)
-        if generation is None and ctx.run:
-            raise ColdSnapError("unit.not-running", "no generation of the unit runs", ctx.where)
         if generation is not None and generation.exposed:
             return unchanged(f"generation {generation.number} has {ports}")
         return _moved(seen, ctx)
@@ -50,10 +47,7 @@ class Expose(Step[ExposeSpec]):
 
     def apply(self, spec: ExposeSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
-        request: dict[str, Any] = {}
-        if spec.generation is not None:
-            request["generation"] = spec.generation
-        return command(ctx, "unit.expose", request)
+        return command(ctx, "unit.expose", named(spec.generation))
 
     def recover(self, spec: ExposeSpec, seen: Seen, ctx: StepContext) -> None:
         """Give the ports back to the generation that had them, if it still lives."""

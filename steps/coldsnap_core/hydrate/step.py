@@ -6,7 +6,6 @@ from typing import ClassVar
 from coldsnap.sdk import (
     Action,
     Change,
-    ColdSnapError,
     FactRequest,
     Outputs,
     Row,
@@ -18,7 +17,7 @@ from coldsnap.sdk import (
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.hydrate.spec import HydrateSpec
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, detail, observe_unit, status_question
+from coldsnap_core.units import acted_on, detail, named, observe_unit, status_question
 
 _BACK = "model bytes and KV back, checked"
 
@@ -42,11 +41,9 @@ class Hydrate(Step[HydrateSpec]):
         return observe_unit(ctx, detail="hydrated")
 
     def diff(self, spec: HydrateSpec, seen: Seen, ctx: StepContext) -> Change:
-        generation = chosen(seen, spec.generation)
+        generation = acted_on(seen, spec.generation, ctx)
         if generation is not None and generation.state in {"hydrated", "serving"}:
             return unchanged(f"generation {generation.number} has its model bytes")
-        if generation is None and ctx.run:
-            raise ColdSnapError("unit.not-running", "no generation of the unit runs", ctx.where)
         action = Action.UNKNOWN if generation is None else Action.CHANGE
         row = Row(action, "payload", _BACK)
         return Change(action, "hydrate", (row,))
@@ -58,9 +55,7 @@ class Hydrate(Step[HydrateSpec]):
 
     def apply(self, spec: HydrateSpec, change: Change, ctx: StepContext) -> Outputs:
         del change
-        request = hydration(ctx, spec.ready_timeout)
-        if spec.generation is not None:
-            request["generation"] = spec.generation
+        request = hydration(ctx, spec.ready_timeout) | named(spec.generation)
         if spec.provider is not None:
             request["provider"] = spec.provider
         return command(ctx, "unit.hydrate", request)

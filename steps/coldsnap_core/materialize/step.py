@@ -20,7 +20,7 @@ from coldsnap_core.captures import short
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.materialize.spec import MaterializeSpec
 from coldsnap_core.target import command, store_path
-from coldsnap_core.units import chosen, detail, observe_unit, status_question
+from coldsnap_core.units import acted_on, chosen, detail, named, observe_unit, status_question
 
 
 class Materialize(Step[MaterializeSpec]):
@@ -46,9 +46,7 @@ class Materialize(Step[MaterializeSpec]):
     def diff(self, spec: MaterializeSpec, seen: Seen, ctx: StepContext) -> Change:
         if spec.mode == "off":
             return unchanged("off")
-        generation = chosen(seen, spec.generation)
-        if generation is None and ctx.run:
-            raise ColdSnapError("unit.not-running", "no generation of the unit runs", ctx.where)
+        generation = acted_on(seen, spec.generation, ctx)
         used = (detail(seen, spec.generation, "hydrated").get("provider") or {}).get("used")
         if used in {"native", "image"} or (generation is not None and not generation.artifact):
             return unchanged(_why(used))
@@ -71,8 +69,7 @@ class Materialize(Step[MaterializeSpec]):
         engine = engine_of(ctx)
         assert isinstance(engine, ExportingEngine)  # noqa: S101  (diff said so)
         request: dict[str, Any] = {"store": store_path(ctx), "calls": calls(engine.export())}
-        if spec.generation is not None:
-            request["generation"] = spec.generation
+        request |= named(spec.generation)
         if spec.mode == "async":
             request["detach"] = True
         done = command(ctx, "unit.materialize", request)

@@ -6,7 +6,6 @@ from typing import ClassVar
 from coldsnap.sdk import (
     Action,
     Change,
-    ColdSnapError,
     FactRequest,
     Outputs,
     Row,
@@ -19,7 +18,14 @@ from coldsnap_core.captures import capture_question, captured, observe_capture
 from coldsnap_core.launching import calls, engine_of
 from coldsnap_core.quiesce.spec import QuiesceSpec
 from coldsnap_core.target import command
-from coldsnap_core.units import chosen, observe_unit, refuse_mapped, status_question
+from coldsnap_core.units import (
+    acted_on,
+    chosen,
+    named,
+    observe_unit,
+    refuse_mapped,
+    status_question,
+)
 
 
 class Quiesce(Step[QuiesceSpec]):
@@ -43,12 +49,10 @@ class Quiesce(Step[QuiesceSpec]):
     def diff(self, spec: QuiesceSpec, seen: Seen, ctx: StepContext) -> Change:
         if captured(seen):
             return unchanged("captured already")
-        generation = chosen(seen, spec.generation)
+        generation = acted_on(seen, spec.generation, ctx)
         if generation is None:
-            if not ctx.run:
-                rows = (Row(Action.UNKNOWN, "unit", "(known after apply)"),)
-                return Change(Action.UNKNOWN, "drain and hold still", rows, pauses_serving=True)
-            raise _nothing_runs(ctx)
+            rows = (Row(Action.UNKNOWN, "unit", "(known after apply)"),)
+            return Change(Action.UNKNOWN, "drain and hold still", rows, pauses_serving=True)
         if spec.unless_captured:  # it is held still for a capture
             refuse_mapped(generation, ctx)
         # A unit that is quiesced already is quiesced again: the calls are idempotent, and the
@@ -63,9 +67,8 @@ class Quiesce(Step[QuiesceSpec]):
             "calls": calls(engine.quiesce()),
             "undo": calls(engine.resume()),
             "hold": spec.hold,
+            **named(spec.generation),
         }
-        if spec.generation is not None:
-            request["generation"] = spec.generation
         return command(ctx, "unit.quiesce", request)
 
     def recover(self, spec: QuiesceSpec, seen: Seen, ctx: StepContext) -> None:
@@ -77,12 +80,3 @@ class Quiesce(Step[QuiesceSpec]):
     def known(self, spec: QuiesceSpec, seen: Seen, ctx: StepContext) -> Outputs:
         del spec, seen, ctx
         return {"timing": None, "answers": []}
-
-
-def _nothing_runs(ctx: StepContext) -> ColdSnapError:
-    return ColdSnapError(
-        "unit.not-running",
-        "no generation of the unit runs",
-        ctx.where,
-        remedy="start it first: a core.launch step among the needs",
-    )
