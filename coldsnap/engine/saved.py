@@ -60,19 +60,10 @@ def save_plan(setup: Setup, preview: Preview, path: Path) -> SavedPlan:
             f"{path} is there and is no saved plan; it was left as it is",
             remedy="choose another name, or remove it",
         )
-    plan = setup.plan
     body: dict[str, Any] = {
         "coldsnap": FORMAT,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "plan": {
-            "path": plan.path,
-            "name": plan.name,
-            "text": setup.text,
-            "document_sha256": plan.document_sha256,
-            "request_sha256": plan.request_sha256,
-            "variables": plan.values(),
-        },
-        "inventory": {"path": setup.fleet.path, "sha256": setup.fleet.sha256},
+        **setup.origin(),
         "runtime": setup.runtime.digest if setup.runtime else None,
         "selected": sorted(setup.selected) if setup.selected is not None else None,
         "instances": [_instance_json(instance) for instance in preview.instances],

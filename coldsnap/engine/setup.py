@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from coldsnap.engine.cancel import CancelToken
 from coldsnap.engine.events import EventSink, RunEvent
@@ -54,3 +55,17 @@ class Setup:
     """None: jobs on the targets are ended through the runtime pack."""
     selected: frozenset[str] | None = None
     """Ids of the steps of a slice (``--only``, ``--from``, ``--until``); None: all."""
+
+    def origin(self) -> dict[str, Any]:
+        """Plan and inventory, as journals and saved plans name them."""
+        return {
+            "plan": {
+                "path": self.plan.path,
+                "name": self.plan.name,
+                "text": self.text,
+                "document_sha256": self.plan.document_sha256,
+                "request_sha256": self.plan.request_sha256,
+                "variables": self.plan.values(),
+            },
+            "inventory": {"path": self.fleet.path, "sha256": self.fleet.sha256},
+        }

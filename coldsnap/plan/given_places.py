@@ -32,7 +32,7 @@ def given_place(raw: Any, path: Path, frame: Frame) -> Source | None:
             return None
         raw, path = frame.inputs, (name, *rest)
         if frame.parent.parent is None:
-            return _nearest(frame.sources, ("with", *path))
+            return nearest(frame.sources, ("with", *path))
         frame = frame.parent
     return None
 
@@ -62,7 +62,8 @@ def _input(value: Any, frame: Frame) -> str | None:
     return next(iter(given)) if len(given) == 1 else None
 
 
-def _nearest(sources: Mapping[str, Source], path: Path) -> Source | None:
+def nearest(sources: Mapping[str, Source], path: Path) -> Source | None:
+    """The place of `path`, or of the nearest part around it that has one."""
     while path:
         found = sources.get(dotted(path))
         if found is not None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from coldsnap.artifact.errors import ColdSnapError, Source
 from coldsnap.plan.expressions import parse_condition
 from coldsnap.plan.frames import OutputsOf, Scope, UnknownOutput, fill, is_static
-from coldsnap.plan.given_places import given_place
+from coldsnap.plan.given_places import given_place, nearest
 from coldsnap.plan.model import Driver, Frame, Plan, StepNode
 from coldsnap.plan.problems import Problems, shown
 from coldsnap.plan.registry import Registry
@@ -196,7 +196,7 @@ def _located(
     return ColdSnapError(
         error.code,
         f"{label}: {error.message}",
-        source=error.source or _nearest(sources, path),
+        source=error.source or nearest(sources, path),
         remedy=error.remedy,
     )
 
@@ -214,7 +214,7 @@ def _invalid(
     for found in error.errors(include_url=False, include_context=False):
         path = (*base, *found["loc"])
         code, message = typed_message(found)
-        written = _nearest(sources, path)
+        written = nearest(sources, path)
         place = given_place(node.raw_with, path[len(base) :], node.frame) if node else None
         problems.add(
             code,
@@ -228,15 +228,6 @@ def _invalid(
     except ColdSnapError as single:
         return single
     return ColdSnapError("plan.wrong-value", f"{label}: its parameters are not valid")
-
-
-def _nearest(sources: Mapping[str, Source], path: tuple[str | int, ...]) -> Source | None:
-    while path:
-        found = sources.get(dotted(path))
-        if found is not None:
-            return found
-        path = path[:-1]
-    return None
 
 
 class _Unread(Mapping[str, Any]):

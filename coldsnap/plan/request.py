@@ -23,7 +23,7 @@ from coldsnap.plan.head import Head
 from coldsnap.plan.model import Frame, StepNode
 from coldsnap.plan.registry import Registry
 from coldsnap.plan.values import ExpressionError
-from coldsnap.sdk.topology import Topology, Unit
+from coldsnap.sdk.topology import Unit
 
 FORMAT = 4
 KIND = "coldsnap-operation-request"
@@ -41,7 +41,7 @@ def resolve_request(
     }
     if head.topology is not None:
         launch["units"] = [_unit(index, unit) for index, unit in enumerate(head.topology.units)]
-        launch["execution"] = _execution(head.topology)
+        launch["execution"] = head.topology.execution()
     request = {
         "format": FORMAT,
         "kind": KIND,
@@ -67,14 +67,6 @@ def _unit(index: int, unit: Unit) -> dict[str, Any]:
         "mounts": [{"target": mount.target, "read_only": mount.read_only} for mount in unit.mounts],
         "caches": list(unit.caches),
         "shm": unit.shm,
-    }
-
-
-def _execution(topology: Topology) -> dict[str, Any]:
-    return {
-        "workers": [worker.model_dump(mode="json") for worker in topology.workers],
-        "groups": [group.model_dump(mode="json") for group in topology.groups],
-        "services": [service.model_dump(mode="json") for service in topology.services],
     }
 
 

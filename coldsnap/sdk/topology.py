@@ -114,3 +114,7 @@ class Topology(Spec):
     workers: tuple[Worker, ...]
     groups: tuple[Group, ...]
     services: tuple[Service, ...]
+
+    def execution(self) -> dict[str, Any]:
+        """Workers, groups and services as JSON, the form of requests and descriptors."""
+        return self.model_dump(mode="json", include={"workers", "groups", "services"})

@@ -11,9 +11,8 @@ from coldsnap.fleet.child.shells import (
     GroupMark,
     as_is,
     discard,
-    kill_script,
     marked,
-    run_guarded,
+    run_killable,
 )
 
 
@@ -26,12 +25,7 @@ class DockerShell:
         self._local = LocalShell()
 
     def run(self, command: Command) -> int:
-        stderr = GroupMark(command.stderr)
-        return run_guarded(
-            lambda: self._run(command, stderr),
-            stderr,
-            lambda group: self._run_quiet(command.wrap(kill_script(group))),
-        )
+        return run_killable(command, lambda stderr: self._run(command, stderr), self._run_quiet)
 
     def _run(self, command: Command, stderr: GroupMark) -> int:
         text = self._exec(marked(command.text))

@@ -159,6 +159,16 @@ def run_guarded(work: Callable[[], int], mark: GroupMark, kill: Callable[[int], 
         greenlet.kill()
 
 
+def run_killable(
+    command: Command, run: Callable[[GroupMark], int], run_quiet: Callable[[str], None]
+) -> int:
+    """`run` with the command's standard error; `run_quiet` runs the text that kills its group."""
+    stderr = GroupMark(command.stderr)
+    return run_guarded(
+        lambda: run(stderr), stderr, lambda group: run_quiet(command.wrap(kill_script(group)))
+    )
+
+
 def _into(outcome: AsyncResult[int], work: Callable[[], int]) -> None:
     try:
         outcome.set(work())

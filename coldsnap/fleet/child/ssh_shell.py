@@ -16,9 +16,8 @@ from coldsnap.fleet.child.shells import (
     Command,
     ConnectionLostError,
     GroupMark,
-    kill_script,
     marked,
-    run_guarded,
+    run_killable,
 )
 
 _CHUNK = 1 << 16
@@ -50,12 +49,7 @@ class SshShell:
         return bool(self._transport.is_active())
 
     def run(self, command: Command) -> int:
-        stderr = GroupMark(command.stderr)
-        return run_guarded(
-            lambda: self._run(command, stderr),
-            stderr,
-            lambda group: self._run_quiet(command.wrap(kill_script(group))),
-        )
+        return run_killable(command, lambda stderr: self._run(command, stderr), self._run_quiet)
 
     def _run(self, command: Command, stderr: GroupMark) -> int:
         greenlets: list[gevent.Greenlet[..., Any]] = []

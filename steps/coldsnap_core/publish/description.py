@@ -118,11 +118,7 @@ def _execution(ctx: StepContext) -> dict[str, Any]:
     topology = ctx.plan.topology
     if topology is None or len(topology.units) != 1:
         return {}
-    return {
-        "workers": [worker.model_dump(mode="json") for worker in topology.workers],
-        "groups": [group.model_dump(mode="json") for group in topology.groups],
-        "services": [service.model_dump(mode="json") for service in topology.services],
-    }
+    return topology.execution()
 
 
 def _identity(spec: PublishSpec) -> Mapping[str, Any]:
