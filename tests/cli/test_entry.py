@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -234,22 +233,6 @@ def test_a_defect_is_reported_without_a_home_too(monkeypatch, capsys) -> None:
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
     assert outcome.exit_code_of(raising(ValueError("boom")), []) == 1
     assert "report it with the command" in capsys.readouterr().err
-
-
-def test_start_up_is_quick(cli) -> None:
-    cli("version")
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        cli("version")
-        times.append(time.perf_counter() - start)
-    bare = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run([cli.argv()[0], "-c", "import typer"], check=True, env=cli.env)
-        bare.append(time.perf_counter() - start)
-    # A ratio to the interpreter and its argument parser, because machines differ.
-    assert min(times) < 2.5 * min(bare), (times, bare)
 
 
 @pytest.mark.parametrize("module", ["pydantic", "rich", "jinja2", "ruamel", "networkx", "pyinfra"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,6 @@ def test_dry_run(path: Path, tmp_path: Path) -> None:
         "-i",
         str(inventory),
     ]
-    started = time.monotonic()
     done = subprocess.run(
         [*command, *variables, "--project", str(tmp_path), "--json"],
         cwd=tmp_path,
@@ -115,7 +113,6 @@ def test_dry_run(path: Path, tmp_path: Path) -> None:
         check=False,
         timeout=60,
     )
-    took = time.monotonic() - started
     codes = {
         item["error"]["code"] for item in json.loads(done.stdout)["instances"] if item["error"]
     }
@@ -123,4 +120,3 @@ def test_dry_run(path: Path, tmp_path: Path) -> None:
     wanted = {"probe.not-able"} if needs_gpu(path) else set()
     assert codes <= wanted, done.stderr
     assert done.returncode == bool(codes), done.stderr
-    assert took < 10, f"{took:.1f} s"

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from fleet_places import (
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.fleet import open_fleet
+from coldsnap.fleet.link import CLOSE_SECONDS
 from coldsnap.sdk.host import FactRequest
 
 
@@ -144,7 +144,7 @@ def test_close_ends_everything_and_leaves_no_process(tmp_path):
     pid = fleet.link.pid
     began = time.monotonic()
     fleet.close()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < CLOSE_SECONDS, "it ended by itself"
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -179,34 +179,6 @@ def test_a_pyinfra_inventory_that_we_cannot_use(tmp_path, text):
     with pytest.raises(ColdSnapError) as caught:
         open_fleet(str(path))
     assert caught.value.code == "inventory.invalid"
-
-
-PYINFRA_ALONE = """
-from gevent import monkey; monkey.patch_all()
-import statistics, time
-from pyinfra.api import Config, Inventory, State, StringCommand
-state = State(Inventory((["@local"], {})), Config())
-(host,) = state.inventory
-took = []
-for _ in range(40):
-    began = time.perf_counter()
-    host.run_shell_command(StringCommand("printf x"))
-    took.append(time.perf_counter() - began)
-print(statistics.median(took))
-"""
-
-
-def test_a_round_trip_costs_no_more_than_pyinfras_own(target: Target):
-    """Measured side by side: one fact through the child, and a command in bare pyinfra."""
-    asked = fact("Echo", text="x")
-    target.host.ask(asked)
-    times = []
-    for _ in range(40):
-        began = time.perf_counter()
-        target.host.ask(asked)
-        times.append(time.perf_counter() - began)
-    bare = float(run(sys.executable, "-c", PYINFRA_ALONE).stdout)
-    assert statistics.median(times) < 1.5 * bare + 0.005
 
 
 SUDOER = """

@@ -56,9 +56,9 @@ def test_outputs_reach_the_steps_that_need_them(world: World) -> None:
 
 
 def test_independent_instances_run_at_the_same_time(world: World) -> None:
-    started = time.monotonic()
     apply(world.setup(node("a", seconds=0.4), node("b", seconds=0.4)))
-    assert time.monotonic() - started < 1.2
+    kinds = [e.kind for e in world.events if e.kind in (Kind.STEP_STARTED, Kind.STEP_DONE)]
+    assert kinds[:4] == [Kind.STEP_STARTED] * 4, "all of both hosts before the first is done"
 
 
 def test_limits_per_host_and_overall(world: World) -> None:
@@ -185,15 +185,15 @@ def test_retries_end(world: World) -> None:
 def test_timeout_ends_the_operation_on_the_host(world: World) -> None:
     started = time.monotonic()
     result = apply(world.setup(node("a", seconds=30, timeout=0.2, hosts="a-1")))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20, "not the whole sleep"
     assert result.errors[0].code == "host.timeout"
     assert result.state is RunState.RECOVERED
 
 
 def test_step_that_hangs_outside_of_any_host_is_given_up(world: World) -> None:
     started = time.monotonic()
-    result = apply(world.setup(node("a", "t.run", seconds=3, timeout=0.1)))
-    assert time.monotonic() - started < 2
+    result = apply(world.setup(node("a", "t.run", seconds=60, timeout=0.1)))
+    assert time.monotonic() - started < 40, "nobody waits for it"
     assert result.errors[0].code == "step.timeout"
     assert "given up" in result.errors[0].message
 

@@ -47,7 +47,7 @@ def test_second_ctrl_c_cuts_off_at_once(world: World) -> None:
     cancel_when(world, Kind.STEP_STARTED, "b", signal.SIGINT, signal.SIGINT)
     started = time.monotonic()
     result = apply(world.setup(*steps))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert (result.state, result.exit_code) == (RunState.CANCELLED, 130)
     assert world.state("a-1") == {"a": "v-a"}
     fresh(world)
@@ -81,7 +81,7 @@ def test_pause_is_put_back_even_when_what_needs_it_is_cut_off(world: World) -> N
     cancel_when(world, Kind.STEP_STARTED, "c", signal.SIGINT, signal.SIGINT)
     started = time.monotonic()
     result = apply(world.setup(*steps))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert (result.state, result.exit_code) == (RunState.CANCELLED, 130)
     assert world.state("a-1") == {"a": "v-a"}
 
@@ -113,7 +113,7 @@ def test_cancel_ends_the_wait_before_a_retry(world: World) -> None:
     started = time.monotonic()
     retry = Retry(attempts=5, delay=60.0)
     result = apply(world.setup(node("a", fail=9, retry=retry, hosts="a-1")))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert result.exit_code == 130
     assert result.errors[0].code == "test.failed"
 
@@ -132,7 +132,7 @@ def test_cancel_releases_those_who_wait_in_a_barrier(world: World) -> None:
     cancel_when(world, Kind.STEP_STARTED, "slow", signal.SIGINT)
     started = time.monotonic()
     result = apply(world.setup(*steps))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert result.exit_code == 130
 
 
@@ -151,8 +151,8 @@ def test_step_that_ignores_the_cut_is_left_behind(world: World) -> None:
     schedule._GIVE_UP_AFTER = 0.3
     try:
         started = time.monotonic()
-        result = apply(world.setup(node("a", "t.run", seconds=4)))
-        assert time.monotonic() - started < 3
+        result = apply(world.setup(node("a", "t.run", seconds=60)))
+        assert time.monotonic() - started < 40
     finally:
         schedule._GIVE_UP_AFTER = 15.0
     assert result.exit_code == 130

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -89,15 +88,12 @@ def test_prefetched_answers_hold_until_something_changes(monkeypatch):
     assert len(count) == 4
 
 
-def test_no_child_and_10000_facts_in_a_moment():
+def test_no_child_for_10000_facts():
     fleet = fleet_of(200)
     requests = [
         FactRequest("p.f:Verb", {"verb": "a", "request": {"unit": f"u{n}"}}) for n in range(50)
     ]
-    began = time.perf_counter()
     assert not fleet.prefetch({f"f{n}": requests for n in range(200)})
     values = [fleet.host(f"f{n}").ask_all(requests) for n in range(200)]
-    took = time.perf_counter() - began
     assert values[199] == ["one", *["any"] * 49]
     assert fleet.link.pid is None
-    assert took < 2.0  # 0.25 s on an idle machine

@@ -107,7 +107,7 @@ def test_close_ends_a_child_that_does_not_listen(fleet_with, monkeypatch):
     fleet.close()
     thread.join(10)
     assert errors == ["fleet.child-died"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     with pytest.raises(ColdSnapError, match="closed"):
         fleet.host("h").ask(FACT)
 
