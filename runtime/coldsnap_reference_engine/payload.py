@@ -23,10 +23,12 @@ from coldsnap_runtime.hydrate import (
     Options,
     Session,
     Source,
+    draft_io,
     hydrate_pack,
     load_library,
 )
 from coldsnap_runtime.hydrate import write_pack_as as write_natively
+from coldsnap_runtime.hydrate.structures import Io
 
 PACK = "payload.pack"
 INDEX = "payload.index.json"
@@ -48,7 +50,8 @@ def export(weights: Weights, folder: Path, plan_digest: str) -> Written:
         ColdSnapError: what `write_pack_as` raises.
     """
     attributes = {"plan": plan_digest}
-    with _session() as session:
+    # Through the page cache: that is where the next restore takes it from.
+    with _session(draft_io(sum(extent.length for extent in weights.extents))) as session:
         if session is None:
             pack = write_pack_as(
                 folder / PACK, folder / INDEX, weights.sources(), attributes=attributes
@@ -91,6 +94,7 @@ def fill(weights: Weights, body: Path, index: Path, expected: Written | None, th
     Raises:
         ColdSnapError: what `open_pack` and its `read_into` raise, ``payload.other-extents``.
     """
+    weights.region.expect_all()
     with _open(weights, body, index, expected) as pack, _session() as session:
         if session is None:
             _fill_by_threads(weights, pack, threads)
@@ -101,14 +105,14 @@ def fill(weights: Weights, body: Path, index: Path, expected: Written | None, th
 
 
 @contextmanager
-def _session() -> Iterator[Session | None]:
+def _session(io: Io = Io.AUTO) -> Iterator[Session | None]:
     """A session of the library, which is unmapped afterwards; None where there is none."""
     library = load_library()
     if library is None:
         yield None
         return
     try:
-        with Session(library) as session:
+        with Session(library, io=io) as session:
             yield session
     finally:
         library.unload()

@@ -240,19 +240,23 @@ class Large:
         return all(self.region.get(at, MIB) == self.block for at in starts)
 
 
-@pytest.mark.parametrize(("delay", "engine"), [("0", None), ("60000", "ring")])
+@pytest.fixture
+def large(library: Library, fake_cuda: Path, tmp_path: Path) -> Iterator[Large]:
+    made = Large(library, fake_cuda, tmp_path)
+    yield made
+    made.region.free()
+
+
+@pytest.mark.parametrize(("delay", "engine"), [("0", None), ("500000", "ring")])
 def test_the_faster_one_brings_the_rest(
     monkeypatch: pytest.MonkeyPatch,
-    library: Library,
-    fake_cuda: Path,
+    large: Large,
     opened: Callable[..., Session],
     counts: Callable[[], tuple[int, int, int]],
-    tmp_path: Path,
     delay: str,
     engine: str | None,
 ) -> None:
     """The first extents by the ring, the next by libcufile; what is slow is left."""
-    large = Large(library, fake_cuda, tmp_path)
     monkeypatch.setenv("FAKE_CUFILE_DELAY_US", delay)
     session = opened(Engine.MEASURED)
     with open_pack(large.ref.body, large.ref.index) as pack:
@@ -264,7 +268,6 @@ def test_the_faster_one_brings_the_rest(
         assert report.engine == engine
         assert "libcufile read" in report.engine_reason
         assert counts()[2] == large.size // (4 << 20)
-    large.region.free()
 
 
 def test_too_little_to_measure(
