@@ -10,6 +10,7 @@ from coldsnap.cli.session import Session
 
 if TYPE_CHECKING:
     from coldsnap.engine.runs import RunSummary
+    from coldsnap.render.report.model import RunReport
 
 app = group("List, show, verify and report past runs.")
 
@@ -46,14 +47,10 @@ def list_(
 )
 def show(session: Session, run: Annotated[str, _RUN] = "latest") -> None:
     """Show the steps of a run, what they did and what failed."""
-    from coldsnap.render.report.model import report_of
     from coldsnap.render.report.text import report_text
     from coldsnap.render.runs import run_details_json
 
-    summary = _summary(session, run)
-    if summary.history is None:
-        raise _fault(summary)
-    report = report_of(summary.history, summary.state)
+    summary, report = _reported(session, run)
     session.answer(lambda: report_text(report, session.palette), run_details_json(summary))
     if summary.fault is not None:
         raise summary.fault
@@ -75,14 +72,10 @@ def report(
 ) -> None:
     """Report a run: times per step and host, sizes, restore against cold start."""
     from coldsnap.render.report.html import report_html
-    from coldsnap.render.report.model import report_of
     from coldsnap.render.report.text import report_text
     from coldsnap.render.runs import run_details_json
 
-    summary = _summary(session, run)
-    if summary.history is None:
-        raise _fault(summary)
-    found = report_of(summary.history, summary.state)
+    summary, found = _reported(session, run)
     if html is None:
         session.answer(lambda: report_text(found, session.palette), run_details_json(summary))
         return
@@ -119,16 +112,25 @@ def verify(session: Session, run: Annotated[str | None, _RUN] = None) -> None:
         raise first
 
 
+def _reported(session: Session, name: str) -> "tuple[RunSummary, RunReport]":
+    """A run and what is told of it.
+
+    Raises:
+        ColdSnapError: ``run.empty``; what is wrong with a journal that cannot be read.
+    """
+    from coldsnap.artifact.errors import ColdSnapError
+    from coldsnap.render.report.model import report_of
+
+    summary = _summary(session, name)
+    if summary.history is None:
+        raise summary.fault or ColdSnapError(
+            "run.empty", f"run {summary.id} wrote nothing", remedy="see others: coldsnap runs list"
+        )
+    return summary, report_of(summary.history, summary.state)
+
+
 def _summary(session: Session, name: str) -> "RunSummary":
     from coldsnap.engine.runs import Runs
 
     runs = Runs(session.project)
     return runs.summary(runs.find(name))
-
-
-def _fault(summary: "RunSummary") -> Exception:
-    from coldsnap.artifact.errors import ColdSnapError
-
-    return summary.fault or ColdSnapError(
-        "run.empty", f"run {summary.id} wrote nothing", remedy="see others: coldsnap runs list"
-    )
