@@ -96,7 +96,7 @@ def _possible(kinds: tuple[str, ...], subject: Subject) -> tuple[tuple[str, ...]
     """The kinds that the capture has, and why not the others."""
     missing = {}
     for kind in kinds:
-        rung = {"thp": "plain", "ext-huge": "ext"}.get(kind, kind)
+        rung = {"thp": "plain", "ext-small": "ext"}.get(kind, kind)
         if rung == "plain" or (subject.image / rung).is_dir():
             continue
         verdict = subject.verdicts.get(rung) or {}

@@ -16,7 +16,7 @@ _NAMES = {
     "plain": "plain CRIU",
     "thp": "plain, huge pages always",
     "ext": "ext",
-    "ext-huge": "ext, huge pages asked for",
+    "ext-small": "ext, small pages only",
     "mmap": "mmap",
 }
 _HEAD = ("KIND", "RESTORED", "[LEAST-MOST]", "ANSWERED", "[LEAST-MOST]", "FASTER", "FILL", "n")

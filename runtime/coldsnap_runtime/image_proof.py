@@ -128,6 +128,7 @@ class _Proof:
             "bytes_kept": made.bytes_kept,
             "runs": made.runs,
             "areas": made.areas,
+            "bytes_huge": made.bytes_huge,
         }
 
     def _why_unguarded(self) -> str:

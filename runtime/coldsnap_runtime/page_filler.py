@@ -126,7 +126,6 @@ class Filler:
         deadline: float,
         *,
         with_digests: bool,
-        huge: bool = False,
     ) -> dict[str, Any]:
         """Write every page. `pids`: number inside -> number on the host; `deadline`: seconds.
 
@@ -136,7 +135,6 @@ class Filler:
         words = [*self._words("fill", index, images), *_pairs(pids)]
         words += ["--deadline", f"{max(0.1, deadline * _SHARE):.3f}"]
         words += [] if with_digests else ["--no-digests"]
-        words += ["--huge"] if huge else []
         return self._run(words, deadline)
 
     def verify(

@@ -91,7 +91,12 @@ class Attempt:
             self._store.save(record)
             with self._timing.span("files"):
                 self._put_back_folders(paths)
-                images = assemble(self._request.image, self._rung, paths.folder / "images")
+                images = assemble(
+                    self._request.image,
+                    self._rung,
+                    paths.folder / "images",
+                    huge_pages=self._request.huge_pages,
+                )
             with self._timing.span("namespaces"), self._context.uninterrupted():
                 self._started = start_unit(self._plan(number, paths), paths, self._outer)
                 init = self._started.init

@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from coldsnap.artifact.errors import ColdSnapError
@@ -18,7 +19,6 @@ from coldsnap_runtime.page_filler import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from coldsnap_runtime.unit_capture import Capture
 
@@ -28,6 +28,7 @@ RUNGS: Final = (MMAP, EXT, PLAIN)
 _AT_ONCE = ("gpu.", "cuda.", "restore.", "container.", "store.", "unit.", "file.", "image.")
 """Errors that another rung cannot help: the host, the originals, the request."""
 _OVERLAY = "image.overlay-damaged"
+_THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,22 @@ def _refused(rung: str, image: Path, capture: Capture, verdict: Mapping[str, Any
     return None
 
 
-def assemble(image: Path, rung: str, folder: Path) -> Path:
+def gives_huge_pages() -> bool:
+    """Whether the kernel gives them to those who ask, and only to them."""
+    try:
+        return "[madvise]" in _THP.read_text(encoding="ascii")
+    except OSError:
+        return False  # a kernel without them refuses the advice, and CRIU then the restore
+
+
+def assemble(image: Path, rung: str, folder: Path, *, huge_pages: bool = True) -> Path:
     """The folder that CRIU opens: links to `images/`, those of the rung in their place.
 
     Args:
         image: folder of the capture.
         rung: one of `RUNGS`.
         folder: to make; on the file system of `image`.
+        huge_pages: for ``ext``, as its rewrite asks for them, where the kernel listens.
 
     Raises:
         ColdSnapError: ``image.overlay-damaged``, ``file.disk-full``.
@@ -96,6 +106,8 @@ def assemble(image: Path, rung: str, folder: Path) -> Path:
     if rung == PLAIN:
         return image / "images"
     overlay = {path.name for path in (image / rung).iterdir() if path.name != INDEX}
+    if rung == EXT and not (huge_pages and gives_huge_pages()):
+        overlay = {name for name in overlay if not name.startswith("mm-")}
     folder.mkdir(mode=0o700)
     try:
         for source in (image / "images").iterdir():

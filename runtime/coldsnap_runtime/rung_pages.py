@@ -30,7 +30,6 @@ class RungPages:
     with_digests: bool
     compares: bool
     is_background: bool = False
-    huge: bool = False
     filled: dict[str, Any] = field(default_factory=dict)
     compared: dict[str, Any] = field(default_factory=dict)
     mapped_bytes: int = 0
@@ -59,7 +58,6 @@ class RungPages:
                     pids,
                     end - time.monotonic(),
                     with_digests=self.with_digests,
-                    huge=self.huge,
                 )
                 span.note(bytes=int(self.filled.get("bytes") or 0))
                 span.note(gib_per_second=round(rate(self.filled), 2))

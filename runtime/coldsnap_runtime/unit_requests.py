@@ -184,8 +184,8 @@ class RestoreRequest:
     """The first rung of the ladder: ``auto`` (ext), ``plain``, ``ext``, ``mmap``."""
     deadline: float = 120.0
     """Seconds for CRIU, all rungs together; a restore that takes longer is killed."""
-    huge_pages: bool = False
-    """Ask for huge pages where an area takes them (rung ext)."""
+    huge_pages: bool = True
+    """Rung ext: where its rewrite asks for them and the kernel gives them."""
     compare_pages: bool = False
     """Compare every page with the image before anything runs, proven or not."""
     check_pages: Callable[[], object] | None = None

@@ -168,7 +168,6 @@ class _Restore:
             deadline=seconds,
             with_digests=self._request.verify != "record",
             compares=self._request.compare_pages or not is_proven,
-            huge=self._request.huge_pages,
         )
 
     def _before(self, rung: str, left: list[Left]) -> None:

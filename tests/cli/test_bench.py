@@ -88,4 +88,4 @@ def test_the_command_line_of_a_document_names_no_places() -> None:
 def test_an_unknown_way_to_restore_is_answered_with_the_known_ones(cli) -> None:
     said = cli("bench", "process-restore", "--kinds", "ext,mmmap", code=1).err
     assert "unknown kind mmmap" in said
-    assert "plain, thp, ext, ext-huge, mmap" in said
+    assert "plain, thp, ext, ext-small, mmap" in said

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 import sysconfig
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 TAG = "coldsnap/test-python:1"
@@ -16,19 +16,7 @@ _SKIPPED = {"site-packages", "test", "tests", "idlelib", "tkinter", "__pycache__
 
 def make_image(folder: Path) -> str:
     """Import the image; returns its tag."""
-    archive = folder / "python.tar"
-    python = Path(sys.executable).resolve()
-    library = Path(sysconfig.get_path("stdlib"))
-    with tarfile.open(archive, "w") as tar:
-        tar.add(python, arcname="usr/bin/python3")
-        for path in sorted(_shared_libraries(python, library)):
-            tar.add(Path(path).resolve(), arcname=path.lstrip("/"))
-        tar.add(library, arcname=str(library).lstrip("/"), filter=_wanted)
-        for name in ("proc", "sys", "dev", "tmp", "root", "run", "etc"):
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(entry)
-    home = str(library.parent.parent)
+    archive, home = make_layer(folder)
     subprocess.run(
         ["docker", "import", "--change", f"ENV PYTHONHOME={home}", str(archive), TAG],
         check=True,
@@ -38,15 +26,33 @@ def make_image(folder: Path) -> str:
     return TAG
 
 
+def make_layer(folder: Path, packages: Sequence[Path] = ()) -> tuple[Path, str]:
+    """All files of the image as an archive, and PYTHONHOME in it.
+
+    With the libraries of the system that `packages`, which are mounted, need.
+    """
+    archive = folder / "python.tar"
+    python = Path(sys.executable).resolve()
+    library = Path(sysconfig.get_path("stdlib"))
+    with tarfile.open(archive, "w") as tar:
+        tar.add(python, arcname="usr/bin/python3")
+        binaries = [python, *library.glob("lib-dynload/*.so")]
+        binaries += [path for package in packages for path in package.rglob("*.so")]
+        found = {path for path in _shared_libraries(binaries) if "site-packages" not in path}
+        for path in sorted(found):
+            tar.add(Path(path).resolve(), arcname=path.lstrip("/"))
+        tar.add(library, arcname=str(library).lstrip("/"), filter=_wanted)
+        for name in ("proc", "sys", "dev", "tmp", "root", "run", "etc"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+    return archive, str(library.parent.parent)
+
+
 def _wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if _SKIPPED & set(Path(entry.name).parts) else entry
 
 
-def _shared_libraries(python: Path, library: Path) -> set[str]:
-    found: set[str] = set()
-    for binary in (python, *library.glob("lib-dynload/*.so")):
-        done = subprocess.run(
-            ["ldd", os.fspath(binary)], capture_output=True, text=True, check=False
-        )
-        found |= set(re.findall(r"(/\S+\.so\S*)", done.stdout))
-    return found
+def _shared_libraries(binaries: Sequence[Path]) -> set[str]:
+    done = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False)
+    return set(re.findall(r"(/\S+\.so\S*) \(", done.stdout))

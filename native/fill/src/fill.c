@@ -1,9 +1,6 @@
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,18 +9,12 @@
 #include "pool.h"
 #include "verbs.h"
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-static const uint64_t HUGE_BYTES = 2 << 20;
-
 struct filling {
 	struct fill_index index;
 	struct fill_images images;
 	struct fill_targets targets;
 	struct fill_pieces pieces;
-	bool check, huge;
-	atomic_ullong huge_pages;
+	bool check;
 };
 
 /* A call writes less than it was asked for where the target's memory ends; the next one says why. */
@@ -53,45 +44,6 @@ static int write_vector(const struct filling *filling, uint32_t process, unsigne
 	return 0;
 }
 
-static bool may_be_huge(const struct fill_index *index, const struct fill_chunk *chunk)
-{
-	uint32_t low = 0, high = index->header->areas;
-
-	while (low < high) { /* the last area that begins at or before it */
-		uint32_t middle = low + (high - low) / 2;
-		const struct fill_area *area = index->areas + middle;
-		if (area->process < chunk->process ||
-		    (area->process == chunk->process && area->start <= chunk->address))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low > 0 && (index->areas[low - 1].flags & FILL_AREA_HUGE) != 0;
-}
-
-/* One huge page where one is written as a whole: the kernel zeroes it at once, instead of taking a
- * fault for each of its small pages. It is advice: where the kernel refuses, small pages come. */
-static void make_huge(struct filling *filling, const struct fill_chunk *chunk)
-{
-	const struct fill_run *run = filling->index.runs + chunk->run;
-	const struct fill_target *target = filling->targets.of + chunk->process;
-	uint64_t at = (chunk->address + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
-
-	if (!may_be_huge(&filling->index, chunk))
-		return;
-	for (; at < chunk->address + chunk->bytes && run->address + run->bytes - at >= HUGE_BYTES;
-	     at += HUGE_BYTES) {
-		char zero = 0;
-		struct iovec from = { &zero, 1 }, to = { (void *)(uintptr_t)at, 1 };
-		struct iovec whole = { (void *)(uintptr_t)at, HUGE_BYTES };
-		/* The kernel collapses what has a page at least. */
-		if (process_vm_writev(target->host, &from, 1, &to, 1, 0) == 1 &&
-		    syscall(SYS_process_madvise, target->pidfd, &whole, 1, MADV_COLLAPSE, 0) ==
-			    (long)HUGE_BYTES)
-			atomic_fetch_add(&filling->huge_pages, 1);
-	}
-}
-
 static int write_batch(const struct filling *filling, const struct fill_batch *batch,
 		       unsigned char *buffer)
 {
@@ -116,8 +68,6 @@ static int fill_piece(void *context, size_t item, unsigned char *scratch)
 			return -1;
 		if (filling->check && fill_batch_check(&batch, &filling->index, scratch) != 0)
 			return -1;
-		for (size_t i = 0; filling->huge && i < batch.count; i++)
-			make_huge(filling, batch.chunks + i);
 		if (write_batch(filling, &batch, scratch) != 0)
 			return -1;
 	}
@@ -149,10 +99,10 @@ static void report(struct filling *filling, double seconds, unsigned threads)
 	const struct fill_header *header = filling->index.header;
 
 	printf("{\"bytes\":%llu,\"seconds\":%.6f,\"threads\":%u,\"pages\":%llu,\"digests\":%s,"
-	       "\"runs\":%u,\"huge_pages\":%llu,\"processes\":[",
+	       "\"runs\":%u,\"processes\":[",
 	       (unsigned long long)header->bytes, seconds, threads,
 	       (unsigned long long)header->bytes / FILL_PAGE, filling->check ? "true" : "false",
-	       header->runs, (unsigned long long)atomic_load(&filling->huge_pages));
+	       header->runs);
 	for (uint32_t i = 0; i < header->processes; i++)
 		printf("%s{\"pid\":%u,\"bytes\":%llu}", i > 0 ? "," : "",
 		       filling->index.processes[i].pid,
@@ -167,7 +117,6 @@ int fill_verb_fill(const struct fill_options *options)
 	double begun = fill_now();
 
 	filling.check = !options->no_digests;
-	filling.huge = options->huge;
 	if (fill_index_read(&filling.index, options->index, true) != 0 ||
 	    refuse_mapped(&filling.index) != 0 ||
 	    fill_images_open(&filling.images, &filling.index, options->images) != 0 ||

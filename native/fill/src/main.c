@@ -12,7 +12,7 @@
 static const char USAGE[] =
 	"usage: coldsnap-fill seal   --index FILE --images DIR [--threads N] [--deadline SECONDS]\n"
 	"       coldsnap-fill fill   --index FILE --images DIR --pid INSIDE=HOST ... [--threads N]\n"
-	"                            [--deadline SECONDS] [--no-digests] [--huge]\n"
+	"                            [--deadline SECONDS] [--no-digests]\n"
 	"       coldsnap-fill verify --index FILE --images DIR --pid INSIDE=HOST ... [--threads N]\n"
 	"                            [--deadline SECONDS] [--no-digests]\n";
 
@@ -30,7 +30,7 @@ static const struct option OPTIONS[] = {
 	{ "index", required_argument, NULL, 'i' },   { "images", required_argument, NULL, 'd' },
 	{ "pid", required_argument, NULL, 'p' },     { "threads", required_argument, NULL, 't' },
 	{ "deadline", required_argument, NULL, 'l' }, { "no-digests", no_argument, NULL, 'n' },
-	{ "huge", no_argument, NULL, 'h' },	      { 0 },
+	{ 0 },
 };
 
 /* A whole number in [1, most] up to `stop`; 0 if it is none. */
@@ -90,8 +90,6 @@ static bool set_option(struct fill_options *options, int option, const char *tex
 		return set_deadline(options, text);
 	case 'n':
 		return options->no_digests = true;
-	case 'h':
-		return options->huge = true;
 	default:
 		return false;
 	}

@@ -13,7 +13,6 @@ struct fill_chunk fill_next_chunk(const struct fill_index *index, struct fill_cu
 	const struct fill_run *run = index->runs + cursor->run;
 	uint64_t into = cursor->chunk * index->header->chunk_bytes, left = run->bytes - into;
 	struct fill_chunk chunk = {
-		.run = cursor->run,
 		.process = run->process,
 		.file = run->file,
 		.address = run->address + into,

@@ -27,7 +27,7 @@ struct fill_pieces {
 
 /* One chunk: where it comes from and goes to. */
 struct fill_chunk {
-	uint32_t run, process, file;
+	uint32_t process, file;
 	uint64_t address, offset;
 	size_t bytes;
 	unsigned char *digest;

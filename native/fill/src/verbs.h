@@ -14,7 +14,7 @@ struct fill_options {
 	size_t pair_count;
 	unsigned threads;
 	double deadline; /* of CLOCK_MONOTONIC; 0: none */
-	bool no_digests, huge;
+	bool no_digests;
 };
 
 int fill_verb_seal(const struct fill_options *options);

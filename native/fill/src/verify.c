@@ -8,15 +8,9 @@
 
 #include "batch.h"
 #include "failure.h"
+#include "holes.h"
 #include "pool.h"
 #include "verbs.h"
-
-/* Memory of an area that belongs to no run: reads as zero. Within one VMA. */
-struct hole {
-	uint32_t process;
-	bool plain; /* pages that are not there need not be read */
-	uint64_t start, end;
-};
 
 struct open_target {
 	int memory, pagemap;
@@ -28,8 +22,7 @@ struct verifying {
 	struct fill_targets targets;
 	struct open_target *open;
 	struct fill_pieces pieces;
-	struct hole *holes;
-	size_t hole_count, hole_room;
+	struct fill_holes holes;
 	bool check;
 
 	pthread_mutex_t lock;
@@ -39,8 +32,6 @@ struct verifying {
 	uint64_t address;
 };
 
-/* The entries of its pages fill a quarter of a megabyte. */
-static const uint64_t HOLE_BYTES = 128 << 20;
 static const uint64_t PAGE_IS_THERE = 3ULL << 62; /* present, or swapped */
 
 static int read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
@@ -121,12 +112,12 @@ static bool is_zero(const unsigned char *page)
 	return page[0] == 0 && memcmp(page, page + 1, FILL_PAGE - 1) == 0;
 }
 
-static int verify_hole(struct verifying *verifying, const struct hole *hole,
+static int verify_hole(struct verifying *verifying, const struct fill_hole *hole,
 		       unsigned char *scratch)
 {
 	size_t pages = (hole->end - hole->start) / FILL_PAGE;
 	uint64_t *entries = (uint64_t *)(void *)scratch, read_pages = 0;
-	unsigned char *page = scratch + HOLE_BYTES / FILL_PAGE * sizeof *entries;
+	unsigned char *page = scratch + FILL_HOLE_BYTES / FILL_PAGE * sizeof *entries;
 
 	if (hole->plain &&
 	    read_at(verifying->open[hole->process].pagemap, entries, pages * sizeof *entries,
@@ -155,71 +146,7 @@ static int verify_item(void *context, size_t item, unsigned char *scratch)
 
 	if (item < verifying->pieces.count)
 		return verify_piece(verifying, verifying->pieces.list + item, scratch);
-	return verify_hole(verifying, verifying->holes + (item - verifying->pieces.count), scratch);
-}
-
-static int add_hole(struct verifying *verifying, struct hole hole)
-{
-	for (uint64_t start = hole.start; start < hole.end; start += HOLE_BYTES) {
-		if (verifying->hole_count == verifying->hole_room) {
-			size_t room = verifying->hole_room == 0 ? 1024 : verifying->hole_room * 2;
-			void *list = realloc(verifying->holes, room * sizeof *verifying->holes);
-			if (list == NULL)
-				return fill_fail_errno(FILL_IO, "memory");
-			verifying->holes = list;
-			verifying->hole_room = room;
-		}
-		struct hole *added = verifying->holes + verifying->hole_count++;
-		*added = hole;
-		added->start = start;
-		if (hole.end - start > HOLE_BYTES)
-			added->end = start + HOLE_BYTES;
-	}
-	return 0;
-}
-
-/* Cut [start, end) of a process where its VMAs end; they cover it, as was checked. */
-static int add_holes(struct verifying *verifying, uint32_t process, uint64_t start, uint64_t end)
-{
-	const struct fill_target *target = verifying->targets.of + process;
-	size_t low = 0, high = target->vma_count;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (target->vmas[middle].end <= start)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; start < end && low < target->vma_count; low++) {
-		const struct fill_vma *vma = target->vmas + low;
-		uint64_t stop = vma->end < end ? vma->end : end;
-		struct hole hole = { process, vma->kind == FILL_VMA_PLAIN, start, stop };
-		if (add_hole(verifying, hole) != 0)
-			return -1;
-		start = stop;
-	}
-	return 0;
-}
-
-static int find_holes(struct verifying *verifying)
-{
-	const struct fill_index *index = &verifying->index;
-	const struct fill_run *run = index->runs, *last = run + index->header->runs;
-
-	for (uint32_t i = 0; i < index->header->areas; i++) {
-		const struct fill_area *area = index->areas + i;
-		uint64_t at = area->start;
-		for (; run < last && run->process == area->process && run->address < area->end;
-		     run++) {
-			if (add_holes(verifying, area->process, at, run->address) != 0)
-				return -1;
-			at = run->address + run->bytes;
-		}
-		if (add_holes(verifying, area->process, at, area->end) != 0)
-			return -1;
-	}
-	return 0;
+	return verify_hole(verifying, verifying->holes.list + (item - verifying->pieces.count), scratch);
 }
 
 static int open_memory(struct verifying *verifying)
@@ -283,14 +210,14 @@ int fill_verb_verify(const struct fill_options *options)
 			      options->pair_count) != 0 ||
 	    fill_targets_check(&verifying.targets) != 0 || open_memory(&verifying) != 0 ||
 	    fill_pieces_make(&verifying.pieces, &verifying.index) != 0 ||
-	    find_holes(&verifying) != 0)
+	    fill_holes_find(&verifying.holes, &verifying.targets) != 0)
 		return fill_report_failure("");
 	pool = (struct fill_pool){
 		.threads = options->threads,
 		.deadline = options->deadline,
 		.targets = &verifying.targets,
 		.scratch_bytes = 2 * fill_batch_room(&verifying.index),
-		.count = verifying.pieces.count + verifying.hole_count,
+		.count = verifying.pieces.count + verifying.holes.count,
 		.work = verify_item,
 		.context = &verifying,
 	};
@@ -302,7 +229,7 @@ int fill_verb_verify(const struct fill_options *options)
 		close(verifying.open[i].pagemap);
 	}
 	free(verifying.open);
-	free(verifying.holes);
+	free(verifying.holes.list);
 	free(verifying.pieces.list);
 	fill_targets_close(&verifying.targets);
 	fill_images_close(&verifying.images);

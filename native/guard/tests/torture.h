@@ -35,6 +35,10 @@ void coldsnap_map_image(const char *path, const uintptr_t *kept, size_t kept_cou
 
 void run_cases(const char *program);
 
+/* Those with threads: that come and go, and that give up memory while handlers do. */
+void thread_cases(void);
+void concurrent_cases(void);
+
 /* Do the rest in a process that was executed anew. */
 int run_executed(void);
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime.process_bench.free_memory import touch
 from coldsnap_runtime.process_bench.leaks import count
 from coldsnap_runtime.process_bench.subject import UNIT, Subject, ask, stop_now, wait_for
 from coldsnap_runtime.timing import Timing
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 _THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _ANSWER_SECONDS = 120.0
 _RESTORE_SECONDS = 300.0
+_TOUCHED = 1.1
+"""Of the image's size."""
 
-KINDS = ("plain", "thp", "ext", "ext-huge", "mmap")
-"""``thp`` is plain with huge pages given always; ``ext-huge`` asks for them where they fit."""
+KINDS = ("plain", "thp", "ext", "ext-small", "mmap")
+"""``thp`` is plain with huge pages given always; ``ext-small`` does not ask for them."""
 
 
 @dataclass
@@ -88,6 +91,8 @@ class Turns:
     def once(self, kind: str, *, deep: bool = False) -> tuple[float, float, dict[str, Any]]:
         """One restore: seconds to the processes, to the first answer, and how the pages came."""
         gc.collect()
+        if not deep:
+            touch(int(self._subject.bytes * _TOUCHED))
         with huge_pages(always=kind == "thp"):
             start = time.monotonic()
             done = self.restore(kind, UNIT, compare=deep)
@@ -105,14 +110,14 @@ class Turns:
         return restored, answered, done.process_image
 
     def restore(self, kind: str, unit: str, *, compare: bool = False) -> Restored:
-        mode = {"thp": "plain", "ext-huge": "ext"}.get(kind, kind)
+        mode = {"thp": "plain", "ext-small": "ext"}.get(kind, kind)
         request = RestoreRequest(
             unit, "bench", self._subject.image, self._subject.artifact, image_mode=mode
         )
         request = replace(
             request,
             deadline=_RESTORE_SECONDS,
-            huge_pages=kind == "ext-huge",
+            huge_pages=kind != "ext-small",
             compare_pages=compare,
         )
         return restore_by_ladder(request, self._context, self._installation, Timing())

@@ -1,8 +1,9 @@
 """Rewriting an image so that CRIU need not read its pages: a small overlay beside the original.
 
-``ext`` only takes pages out of the page maps; ``coldsnap-fill`` writes them into the restored
-processes. ``mmap`` turns their memory into private mappings of the original pages files. The
-original is not touched, and its pages are never copied but for the few that stay with CRIU.
+``ext`` takes pages out of the page maps and asks for huge ones where they lie densely;
+``coldsnap-fill`` writes them into the restored processes. ``mmap`` turns their memory into private
+mappings of the original pages files. The original is not touched, and its pages are never copied
+but for the few that stay with CRIU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal
 
 from coldsnap.artifact.files import file_error, fsync_dir, write_new
 from coldsnap_runtime.process_image.fill_program import seal
+from coldsnap_runtime.process_image.huge_advice import advised, with_huge_advice
 from coldsnap_runtime.process_image.image_errors import damaged
 from coldsnap_runtime.process_image.image_file import encode_messages
 from coldsnap_runtime.process_image.mapped_memory import mapped_files, with_mappings
@@ -46,6 +48,8 @@ class Moved:
     """Pages that CRIU reads itself."""
     areas: int
     runs: int
+    bytes_huge: int
+    """Of `bytes_moved`, in areas that are asked to have huge pages."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Rewritten:
     bytes_kept: int
     areas: int
     runs: int
+    bytes_huge: int
     processes: tuple[Moved, ...]
     kept: Mapping[str, int]
     """Bytes of `bytes_kept` by why they stay, the most first: what the next cut could take."""
@@ -114,6 +119,9 @@ def _write(image: ProcessImage, plans: list[ProcessPlan], mode: Mode, folder: Pa
             mm = with_mappings(plan, changed.ids[process.pid])
             name = f"mm-{process.pid}.img"
             write_new(folder / name, encode_messages("MM", [mm]), _READ_ONLY)
+        elif (mm := with_huge_advice(plan)) is not None:
+            name = f"mm-{process.pid}.img"
+            write_new(folder / name, encode_messages("MM", [mm]), _READ_ONLY)
 
 
 def _copy(source: Path, target: Path, runs: list[Run], size: int) -> None:
@@ -161,6 +169,7 @@ def _summary(image: ProcessImage, plans: list[ProcessPlan], mode: Mode) -> Rewri
             bytes_kept=plan.bytes_kept,
             areas=len(plan.pieces),
             runs=len(plan.runs),
+            bytes_huge=sum(advised(plan).values()) if mode == "ext" else 0,
         )
         for plan in plans
     )
@@ -170,6 +179,7 @@ def _summary(image: ProcessImage, plans: list[ProcessPlan], mode: Mode) -> Rewri
         bytes_kept=total - sum(item.bytes_moved for item in moved),
         areas=sum(item.areas for item in moved),
         runs=sum(item.runs for item in moved),
+        bytes_huge=sum(item.bytes_huge for item in moved),
         processes=moved,
         kept=kept_by_reason(image, plans),
     )

@@ -19,9 +19,7 @@ def total(scene: Scene) -> int:
     return sum(run[3] for run in scene.index.runs)
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--threads", 1), ("--threads", 8), ("--no-digests",), ("--huge",)]
-)
+@pytest.mark.parametrize("options", [(), ("--threads", 1), ("--threads", 8), ("--no-digests",)])
 def test_targets_hold_what_the_images_hold(scene: Scene, options: tuple[object, ...]) -> None:
     assert scene.seal().status == 0
     filled = scene.call("fill", *options)

@@ -27,6 +27,7 @@ from image_builder import (
 )
 
 from coldsnap.artifact.errors import ColdSnapError
+from coldsnap_runtime import restore_rungs
 from coldsnap_runtime.process_image import Mode, rewrite, rewrite_plan, shared_pages
 from coldsnap_runtime.process_image.fill_index import MAY_BE_HUGE, read_fill_index
 
@@ -192,6 +193,76 @@ def test_huge_pages_where_they_are_welcome(place: Path, fill_program: Path) -> N
     rewrite(fresh(place, [Proc(1, vmas)]), place / "ext", "ext", fill_program)
     index = read_fill_index((place / "ext" / "fill.index").read_bytes())
     assert [bool(area.flags & MAY_BE_HUGE) for area in index.areas] == [True, False, False]
+
+
+def test_dense_areas_ask_for_huge_pages(place: Path, fill_program: Path) -> None:
+    """Where a huge page is filled nearly whole, and never where it would be memory for nothing."""
+    huge, size = 2 * MIB // PAGE, 8 * MIB // PAGE
+    cases = {
+        "dense": (Vma(BASE, size, ((0, size),)), True),
+        "ends off the grid": (Vma(BASE + 16 * MIB + PAGE, size, ((0, size),)), True),
+        "a few pages are zero": (Vma(BASE + 32 * MIB, size, ((0, 40), (50, size - 50))), True),
+        "half of it": (Vma(BASE + 48 * MIB, size, ((0, size // 2),)), False),
+        "every other page": (
+            Vma(BASE + 64 * MIB, huge, tuple((page, 1) for page in range(0, huge, 2))),
+            False,
+        ),
+        "none fits": (Vma(BASE + 80 * MIB + PAGE, huge, ((0, huge),)), False),
+        "unwanted": (Vma(BASE + 96 * MIB, size, ((0, size),), madv=1 << 15), False),
+        "stays with CRIU": (Vma(BASE + 112 * MIB, size, ((0, size),), prot=1), False),
+    }
+    proc = Proc(7, [vma for vma, _ in cases.values()])
+    images = fresh(place, [proc])
+    done = rewrite(images, place / "ext", "ext", fill_program)
+    back = restore(images, place / "ext", proc.pid)
+    asked = {name: bool(found.madv & 1 << 14) for name, found in zip(cases, back.vmas, strict=True)}
+    assert asked == {name: wanted for name, (_, wanted) in cases.items()}
+    assert done.bytes_huge == 8 * MIB + 6 * MIB + (size - 10) * PAGE
+    originals = restore(images, images, proc.pid).vmas
+    for before, after in zip(originals, back.vmas, strict=True):
+        before.madv, after.madv = 0, 0
+        assert after == before, "nothing else is changed"
+    fill(images, place / "ext", proc.pid, back)
+    assert back.by_criu | back.by_rung == {at: content(at, 0) for at in dumped(proc)}
+
+
+def test_no_list_of_areas_where_nothing_is_asked(place: Path, fill_program: Path) -> None:
+    small = Proc(7, [Vma(BASE, 300, ((0, 300),))])
+    rewrite(fresh(place, [small]), place / "ext", "ext", fill_program)
+    assert not (place / "ext" / "mm-7.img").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted", "takes"),
+    [
+        ("always [madvise] never", True, True),
+        ("always [madvise] never", False, False),
+        ("[always] madvise never", True, False),
+        ("always madvise [never]", True, False),
+        ("", True, False),
+    ],
+)
+def test_the_advice_is_taken_where_the_kernel_listens(
+    place: Path,
+    tmp_path: Path,
+    fill_program: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    wanted: bool,
+    takes: bool,
+) -> None:
+    """A kernel without huge pages refuses the advice, and CRIU would refuse the restore."""
+    switch = tmp_path / "enabled"
+    if mode:
+        switch.write_text(mode + "\n")
+    monkeypatch.setattr(restore_rungs, "_THP", switch)
+    size = 4 * MIB // PAGE
+    images = fresh(place, [Proc(7, [Vma(BASE, size, ((0, size),))])])
+    rewrite(images, place / "ext", "ext", fill_program)
+    laid = restore_rungs.assemble(place, "ext", place / "laid", huge_pages=wanted)
+    of = place / "ext" if takes else images
+    assert (laid / "mm-7.img").read_bytes() == (of / "mm-7.img").read_bytes()
+    assert (laid / "pagemap-7.img").read_bytes() == (place / "ext/pagemap-7.img").read_bytes()
 
 
 def test_what_many_forks_share_stays_shared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +15,10 @@ from unit_workplace import Workplace, counter
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime.process_bench.leaks import count
-from coldsnap_runtime.restore_rungs import goes_down
+from coldsnap_runtime.restore_rungs import gives_huge_pages, goes_down
 from coldsnap_runtime.timing import Timing
 from coldsnap_runtime.unit_capture import Capture
+from coldsnap_runtime.unit_processes import proc_of, processes
 from coldsnap_runtime.unit_requests import RestoreRequest
 from coldsnap_runtime.unit_restore import Restored, restore_by_ladder
 
@@ -32,6 +34,8 @@ child = subprocess.Popen([sys.executable, "-S", __file__, "child"])
 extra = lambda: {"big": hashlib.sha256(big).hexdigest(), "child": child.poll()}
 """
 DIGEST = "sha256:" + "0" * 64
+_AREA = re.compile(r"^Size: +(\d+) kB$.*?^VmFlags:([^\n]*)$", re.MULTILINE | re.DOTALL)
+"""Of smaps."""
 
 
 @pytest.fixture
@@ -111,6 +115,35 @@ def test_a_capture_proves_its_rungs_and_a_restore_takes_the_fastest(
 def test_plain_is_plain(workplace: Workplace, first: Any, image: Path) -> None:
     done = climb(workplace, image, image_mode="plain")
     assert done.process_image == {"rung": "plain", "left": []}
+    answers_as(workplace, first, done)
+
+
+def asked_for_huge_pages(done: Restored) -> int:
+    """KiB of the unit's memory with MADV_HUGEPAGE."""
+    assert done.record.init is not None
+    inside = proc_of(done.record.init.pid)
+    total = 0
+    for process in processes(done.record.init.pid, done.record.root_pid):
+        text = (inside / str(process.pid) / "smaps").read_text()
+        areas = re.findall(
+            r"^Size: +(\d+) kB$.*?^VmFlags:([^\n]*)$", text, re.MULTILINE | re.DOTALL
+        )
+        total += sum(int(size) for size, flags in areas if "hg" in flags.split())
+    return total
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_dense_memory_comes_in_huge_pages(
+    workplace: Workplace, first: Any, image: Path, *, wanted: bool
+) -> None:
+    if not gives_huge_pages():
+        pytest.skip("this machine's kernel gives no huge pages to those who ask")
+    verdict = Capture.read(image).process_image["rungs"]["ext"]  # type: ignore[index]
+    assert verdict["bytes_huge"] > 40 << 20, "an array of 48 MiB, or two"
+    done = climb(workplace, image, image_mode="ext", huge_pages=wanted, compare_pages=True)
+    assert (done.process_image["rung"], done.process_image["left"]) == ("ext", [])
+    asked = asked_for_huge_pages(done)
+    assert asked << 10 >= verdict["bytes_huge"] if wanted else asked == 0
     answers_as(workplace, first, done)
 
 
