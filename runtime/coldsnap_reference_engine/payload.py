@@ -18,6 +18,7 @@ from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.files import open_regular
 from coldsnap.artifact.pack import PackReader, open_pack, write_pack_as
 from coldsnap.artifact.pack_index import padded
+from coldsnap_reference_engine.timeline import log
 from coldsnap_reference_engine.weights import Extent, Weights
 from coldsnap_runtime.hydrate import (
     Options,
@@ -100,7 +101,12 @@ def fill(weights: Weights, body: Path, index: Path, expected: Written | None, th
             _fill_by_threads(weights, pack, threads)
         else:
             ids = (extent.id for extent in weights.extents)
-            hydrate_pack(session, pack, dict(zip(ids, weights.addresses(), strict=True)))
+            report = hydrate_pack(session, pack, dict(zip(ids, weights.addresses(), strict=True)))
+            stages = ", ".join(f"{name} {spent:.2f}" for name, spent in report.stages.items())
+            log(
+                f"payload: {report.seconds:.3f} s, {report.direct_bytes} of {report.bytes} bytes "
+                f"by O_DIRECT; seconds of all threads: {stages}"
+            )
         return pack.index.body.bytes
 
 
