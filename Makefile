@@ -34,8 +34,8 @@ test: setup ## every test that needs no vLLM
 test-vllm: setup ## the tests with vLLM on CPU, in an environment of its own
 	@tools/setup-vllm && COLDSNAP_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python tools/test -m vllm tests/e2e $(PYTEST_ARGS)
 
-lint: $(BIN)/.ready ## ruff, shellcheck
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && tools/lint-shell
+lint: $(BIN)/.ready ## ruff, shellcheck, lengths of modules and functions
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && tools/lint-shell && $(BIN)/python tools/limits
 
 types: $(BIN)/.ready ## mypy, strict
 	@$(BIN)/mypy
