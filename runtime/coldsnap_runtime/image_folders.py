@@ -79,7 +79,8 @@ def lay_out(
     parent = Path(context.path("images", unit))
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     note = {"store": str(store), "manifest": manifest}
-    write_atomic(parent / f"{token}.json", json.dumps(note).encode())
+    # After a boot no generation lives, and the folder is swept whatever the note says.
+    write_atomic(parent / f"{token}.json", json.dumps(note).encode(), sync="none")
     try:
         done = materialise(
             open_store(store),

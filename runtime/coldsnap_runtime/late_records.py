@@ -8,6 +8,7 @@ modules wait for the first instance, or for whoever asks for the fields. Nothing
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,14 @@ _make_dataclass = dataclasses.dataclass
 _lock = threading.RLock()
 
 
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603 - a fork copies it as it is, and not the thread that holds it
+    _lock = threading.RLock()
+
+
 def install() -> None:
     """From now on, in this process."""
+    os.register_at_fork(after_in_child=_renew_lock)
     dataclasses.dataclass = late_dataclass
 
 

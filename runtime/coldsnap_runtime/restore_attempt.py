@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import criu_rpc, fileset
+from coldsnap_runtime.beside import Beside
 from coldsnap_runtime.criu_place import criu_inside
 from coldsnap_runtime.cuda_checkpoint import CudaSquad, Pairs
 from coldsnap_runtime.guard_place import keep_guard
@@ -75,6 +76,7 @@ class Attempt:
         self._store = UnitStore(context.state_dir)
         self._outer = installation
         self._started: Started | None = None
+        self._folders: Beside | None = None
 
     def run(self, deadline: float) -> UnitRecord:
         """The new generation in state ``restored``; CRIU gets `deadline` seconds.
@@ -89,8 +91,10 @@ class Attempt:
         record = self._record(number)
         try:
             self._store.save(record)
-            with self._timing.span("files"):
-                self._put_back_folders(paths)
+            places = self._make_folders(paths)
+            with self._context.uninterrupted():  # else it could be begun and not known
+                self._folders = Beside("files", lambda: self._fill_folders(places), self._timing)
+            with self._timing.span("images"):
                 images = assemble(
                     self._request.image,
                     self._rung,
@@ -108,6 +112,8 @@ class Attempt:
                 shutil.rmtree(images, ignore_errors=True)
             return self._store.update(record, state="restored", since=time.time())
         except BaseException as error:
+            if self._folders is not None:
+                self._folders.end()
             self._keep_log(paths, error)
             self._discard(paths)
             if isinstance(error, OSError):
@@ -165,15 +171,21 @@ class Attempt:
             further_mounts=tuple(mounts),
         )
 
-    def _put_back_folders(self, paths: GenerationPaths) -> None:
-        """What a folder on disk will hold: /tmp and the caches, private to this generation."""
+    def _make_folders(self, paths: GenerationPaths) -> list[tuple[FileSetRecord, Path]]:
+        """What lies on disk: /tmp and the caches, private to this generation. Mounts need them."""
+        places = []
         for record in self._capture.file_sets:
             if record.name == "tmp":
-                self._put_back(record, paths.tmp)
+                places.append((record, paths.tmp))
             elif record.name.startswith("cache-"):
                 folder = paths.caches / record.name
                 folder.mkdir(parents=True)
-                self._put_back(record, folder)
+                places.append((record, folder))
+        return places
+
+    def _fill_folders(self, places: list[tuple[FileSetRecord, Path]]) -> None:
+        for record, folder in places:
+            self._put_back(record, folder)
 
     def _put_back_inside(self, root: Path) -> None:
         """What only exists once the namespaces do: /dev/shm, a container's own layer."""
@@ -194,7 +206,10 @@ class Attempt:
     def _bring_back_processes(
         self, init: ProcessRef, paths: GenerationPaths, images: Path, deadline: float
     ) -> None:
-        """CRIU, then the driver; its library starts while CRIU works."""
+        """CRIU, then the driver; its library starts while CRIU works.
+
+        CRIU starts while files are still put back; before it makes the first process they must be.
+        """
         cuda = self._subject.cuda
         with CudaSquad(len(cuda["processes"]) if cuda else 0) as squad:
             with self._timing.span("criu-restore", rung=self._rung):
@@ -215,6 +230,8 @@ class Attempt:
         inherit: list[tuple[str, int]] = []
 
         def on_phase(phase: str) -> None:
+            if self._folders is not None:
+                self._folders.wait()
             if phase == "post-restore":  # all mappings are final, and nobody runs yet
                 self._at_rest(init)
 

@@ -68,6 +68,11 @@ class Timing:
             self._open.pop()
             span.seconds = boottime() - span.start
 
+    @property
+    def current(self) -> str | None:
+        """Identity of the span that is open."""
+        return self._open[-1].identity if self._open else None
+
     def add(
         self,
         name: str,

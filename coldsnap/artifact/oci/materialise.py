@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coldsnap.artifact.errors import ColdSnapError
-from coldsnap.artifact.files import file_error, fsync_dir
+from coldsnap.artifact.files import file_error
 from coldsnap.artifact.immutable import is_immutable, set_immutable
 from coldsnap.artifact.oci.contents import Contents, load_contents
 from coldsnap.artifact.oci.pins import pin as set_pin
@@ -183,16 +183,20 @@ def check_paths(paths: list[str]) -> None:
 def _lay_out(store: Store, layers: tuple[Layer, ...], folder: Path) -> int:
     """Link all into a folder that we alone made, so no link of others can stand in the way."""
     folder.mkdir(mode=0o700)
-    made = {folder}
+    made = {""}
     copied = 0
     for layer in layers:
-        place = folder / layer.path
-        for parent in reversed(place.relative_to(folder).parents[:-1]):
-            if (folder / parent) not in made:
-                (folder / parent).mkdir(mode=0o700)
-                made.add(folder / parent)
-        copied += _link(store.blob(layer.digest), place, layer.size)
+        _make_parents(folder, layer.path.rpartition("/")[0], made)
+        copied += _link(store.blob(layer.digest), folder / layer.path, layer.size)
     return copied
+
+
+def _make_parents(folder: Path, name: str, made: set[str]) -> None:
+    if name in made:
+        return
+    _make_parents(folder, name.rpartition("/")[0], made)
+    (folder / name).mkdir(mode=0o700)
+    made.add(name)
 
 
 def _link(blob: Path, place: Path, size: int) -> int:
@@ -224,7 +228,7 @@ def _replace(temporary: Path, target: Path) -> None:
     if target.exists():
         aside = target.with_name(f".{target.name}.{os.urandom(8).hex()}.old")
         target.rename(aside)
+    # Not synced: neither are the links in it, and what uses them does not outlive this machine.
     temporary.rename(target)
-    fsync_dir(target.parent)
     if aside is not None:
         shutil.rmtree(aside, ignore_errors=True)

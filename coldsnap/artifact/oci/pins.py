@@ -41,7 +41,9 @@ def pin(store: Store, name: str, manifest: str) -> None:
     data = canonical.dumps(Pin(name, manifest).to_json()).encode("ascii")
     try:
         store.pins.mkdir(mode=0o700, exist_ok=True)
-        write_atomic(store.pins / f"{name}.json", data)
+        # Whole or not there: units end with the machine, and a pin cut short would forbid all
+        # collection.
+        write_atomic(store.pins / f"{name}.json", data, sync="data")
     except OSError as error:
         raise read_only(store.root) from error
 
