@@ -119,7 +119,7 @@ def _dead_line(job: Job) -> dict[str, object]:
         f"job {job.identity} ({verb}) ended without a result: its process was killed "
         "or the host went down",
         details=tuple(_log_tail(job)),
-        remedy="run it again under the same job id; it starts over",
+        remedy="go on with the run, this starts over then: coldsnap plan resume RUN",
         changed=True,
     )
     return {"event": "result", "ok": False, "error": error.to_json()}

@@ -141,3 +141,27 @@ def test_a_saved_plan_with_a_digest_of_its_own_is_refused(cli, project, change) 
     body["sha256"] = canonical.digest(body)
     path.write_text(canonical.dumps(body))
     assert cli("plan", "apply", "saved.plan", code=1).err.startswith("error[plan.saved-damaged]")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "plan validate {}",
+        "plan diff plan.yaml -i {}",
+        "plan diff plan.yaml -i hosts.yaml --out {}",
+        "plan diff plan.yaml --project {}",
+        "plan graph plan.yaml --out {}",
+        "plan validate plan.yaml --var-file {}",
+        "status -i {}",
+        "artifact list --store oci-layout:/{}",
+        "restore --request-json {}",
+        "payload pack {}",
+        "payload verify {}",
+    ],
+)
+def test_a_name_that_no_file_can_have(cli, project, arguments: str) -> None:
+    """The reason is the system's, at whatever place it was met, and no defect of ours."""
+    done = cli(*arguments.format("a" * 300).split(), "--json", code=1)
+    told = json.dumps(done.json)
+    assert "too long" in told
+    assert "internal." not in told
