@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from native_build import build_native
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -35,16 +35,7 @@ def pycriu() -> None:
 
 @pytest.fixture(scope="session")
 def fill_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("cmake") is None or shutil.which("cc") is None:
-        pytest.skip("needs cmake and a C compiler to build coldsnap-fill")
-    folder = tmp_path_factory.mktemp("native")
-    for command in (
-        ["cmake", "-S", str(NATIVE), "-B", str(folder)],
-        ["cmake", "--build", str(folder), "--parallel", "2", "--target", "coldsnap-fill"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "coldsnap-fill"
+    return build_native(tmp_path_factory.mktemp("native"), "coldsnap-fill") / "coldsnap-fill"
 
 
 @pytest.fixture

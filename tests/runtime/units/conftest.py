@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from native_build import build_native
 
 from coldsnap_runtime.installation import Installation
 
 sys.path.insert(0, str(Path(__file__).parent))
-from unit_workplace import Workplace, build_native, find_criu
+from unit_workplace import Workplace, find_criu
 
 
 @pytest.fixture(scope="session")
 def native_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("cmake") is None or shutil.which("gcc") is None:
-        pytest.skip("needs cmake and gcc to build native/")
     return build_native(tmp_path_factory.mktemp("native"))
 
 

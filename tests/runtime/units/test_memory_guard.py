@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit_workplace import DIGEST, Workplace, build_native
+from native_build import build_native
+from unit_workplace import DIGEST, Workplace
 from waiting import wait_for
 
 from coldsnap_runtime.timing import Timing

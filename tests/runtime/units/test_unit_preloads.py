@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit_workplace import Workplace, build_native
+from native_build import build_native
+from unit_workplace import Workplace
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_runtime import cuda_checkpoint

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field
@@ -167,18 +166,6 @@ def get_from_host(port: int, path: str = "/") -> Any:
         return json.loads(client.getresponse().read())
     finally:
         client.close()
-
-
-def build_native(folder: Path, *targets: str) -> Path:
-    """The native programs, built for the test session; or what is not built without being named."""
-    wanted = [word for target in targets for word in ("--target", target)]
-    for command in (
-        ["cmake", "-S", str(NATIVE), "-B", str(folder), "-DCOLDSNAP_WERROR=ON"],
-        ["cmake", "--build", str(folder), "--parallel", "2", *wanted],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder
 
 
 def find_criu() -> Path:
