@@ -50,7 +50,8 @@ def prepare() -> None:
     if isinstance(out, io.TextIOWrapper):
         form = {
             "encoding": out.encoding,
-            "errors": out.errors,
+            # What a terminal cannot show (a box, a file's odd name) must not cost the answer.
+            "errors": "replace" if out.errors == "strict" else out.errors,
             "line_buffering": out.line_buffering,
             "write_through": out.write_through,
         }

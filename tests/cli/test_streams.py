@@ -71,3 +71,25 @@ def test_files_never_take_the_numbers_of_closed_streams(cli) -> None:
     text = (cli.project / "made.yaml").read_text()
     assert "coldsnap: plan/v1" in text
     assert "next:" not in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_cannot_show_costs_no_answer(cli, encoding) -> None:
+    (cli.project / "plan.yaml").write_text(
+        "coldsnap: plan/v1\nname: look\nsteps: [{id: look, type: core.stage}]\n"
+    )
+    odd = cli.project / "ü\udcff─"
+    odd.mkdir()
+    (odd / "x.bin").write_bytes(b"x")
+    drawn = shell(cli, "", "plan", "graph", "plan.yaml", PYTHONIOENCODING=encoding)
+    assert drawn.returncode == 0, drawn.stderr
+    assert "look" in drawn.stdout
+    done = subprocess.run(
+        cli.argv("payload", "pack", str(odd / "x.bin"), "--out", str(odd / "packs")),
+        cwd=cli.project,
+        env=cli.env | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b".pack" in done.stdout

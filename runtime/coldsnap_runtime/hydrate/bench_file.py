@@ -37,7 +37,10 @@ class HostMemory:
                 remedy="free memory, or take something smaller",
             )
         self.size = size
-        self._map = mmap.mmap(-1, size + 4096)
+        try:
+            self._map = mmap.mmap(-1, size + 4096)
+        except OSError as error:  # a limit of this process
+            raise ColdSnapError("hydrate.no-memory", f"{size} bytes: {error.strerror}") from error
         self.view = memoryview(self._map)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         ctypes.memset(self.address, 1, size)
