@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from native_build import build_native
 
-NATIVE = Path(__file__).parents[2] / "native"
-
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:

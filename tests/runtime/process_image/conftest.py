@@ -17,8 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.store.criu import find_criu
 
-NATIVE = Path(__file__).parents[3] / "native"
-
 
 @pytest.fixture(scope="session", autouse=True)
 def pycriu() -> None:

@@ -30,7 +30,6 @@ from coldsnap_runtime.unit_requests import (
 from coldsnap_runtime.unit_restore import restore
 from coldsnap_runtime.unit_stop import stop
 
-NATIVE = Path(__file__).parents[3] / "native"
 DIGEST = "sha256:" + "0" * 64
 
 COUNTER = """
