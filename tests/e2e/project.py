@@ -164,3 +164,12 @@ def serves(port: int) -> bool:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
+
+
+def until_step(run: subprocess.Popen[str], step: str) -> None:
+    """Until it says that `step` has begun; the rest of what it says is read elsewhere."""
+    assert run.stderr is not None
+    for line in run.stderr:
+        if '"step-started"' in line and step in line:
+            return
+    raise AssertionError(f"{step} never began")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from faulty import HEAD, PLANS, STAGE, engine_plan, restore_plan
-from project import ROOT, Project, complete, free_port, serves
+from project import ROOT, Project, complete, free_port, serves, until_step
 
 pytestmark = [pytest.mark.criu, pytest.mark.timeout(600)]
 
@@ -295,7 +295,7 @@ def rewritten(blob: Path, damage: str) -> Iterator[None]:
 def test_two_applies_at_once(unharmed: Project) -> None:
     """While one run holds the unit, another is told which, and changes nothing."""
     first = unharmed.start(*command(unharmed, "capture", "--progress", "json", name="held"))
-    wait_for(first, "capture.quiesce")
+    until_step(first, "capture.quiesce")
     first.send_signal(signal.SIGSTOP)
     try:
         refused(typed(unharmed, "capture", name="second"), "lease.held")
@@ -343,7 +343,7 @@ def test_ctrl_c(unharmed: Project, presses: int) -> None:
     run = unharmed.start(
         *command(unharmed, "restore", *flags, name="good", unit="second", port=port)
     )
-    wait_for(run, "restore.restore")
+    until_step(run, "restore.restore")
     for _ in range(presses):
         run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=120)
@@ -358,7 +358,7 @@ def test_kill_9_then_resume(unharmed: Project) -> None:
     run = unharmed.start(
         *command(unharmed, "restore", *flags, name="good", unit="second", port=port)
     )
-    wait_for(run, "restore.restore")
+    until_step(run, "restore.restore")
     run.kill()
     run.communicate()
     done = unharmed.run("plan", "resume", "latest")
@@ -380,15 +380,6 @@ def test_journal_that_was_edited(unharmed: Project) -> None:
 
 
 # --- by hand ---------------------------------------------------------------------------------
-
-
-def wait_for(run: subprocess.Popen[str], step: str) -> None:
-    """Until it says that `step` has begun; the rest of what it says is read elsewhere."""
-    assert run.stderr is not None
-    for line in run.stderr:
-        if '"step-started"' in line and step in line:
-            return
-    raise AssertionError(f"{step} never began")
 
 
 @contextlib.contextmanager

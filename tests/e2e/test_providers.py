@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,14 +13,6 @@ from project import ROOT, Project, complete, serves
 pytestmark = [pytest.mark.criu, pytest.mark.timeout(900)]
 
 CAPTURE, RESTORE = "reference/capture.yaml", "reference/restore.yaml"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    make = [sys.executable, "-m", "coldsnap_reference_engine", "make-model", str(folder)]
-    subprocess.run([*make, "--size", "24MB", "--seed", "0"], check=True)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -13,19 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from project import ROOT, Project, alive, complete, free_port, serves
+from project import ROOT, Project, alive, complete, free_port, serves, until_step
 
 pytestmark = [pytest.mark.criu, pytest.mark.timeout(900)]
 
 CAPTURE, RESTORE = "reference/capture.yaml", "reference/restore.yaml"
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    make = [sys.executable, "-m", "coldsnap_reference_engine", "make-model", str(folder)]
-    subprocess.run([*make, "--size", "24MB", "--seed", "0"], check=True)
-    return folder
 
 
 @pytest.fixture
@@ -316,10 +308,7 @@ def test_a_bench_compares_cold_starts_with_restores(captured: Project) -> None:
 
 def _kill_at(run: subprocess.Popen[str], step: str) -> None:
     """kill -9 as soon as `step` is reported as started."""
-    assert run.stderr is not None
-    for line in run.stderr:
-        if '"step-started"' in line and step in line:
-            break
+    until_step(run, step)
     run.send_signal(signal.SIGKILL)
     run.wait(30)
 
@@ -331,10 +320,7 @@ def _latest(project: Project) -> str:
 
 def test_two_applies_at_once_the_second_is_refused(project: Project) -> None:
     first = project.start(*project.plan("apply", CAPTURE, "--yes", "--progress", "json"))
-    assert first.stderr is not None
-    for line in first.stderr:
-        if '"step-started"' in line and "capture.accept" in line:
-            break
+    until_step(first, "capture.accept")
     other = Project(project.folder / "other", project.model)
     other.inventory.write_text(project.inventory.read_text())
     other.state = project.state
@@ -347,10 +333,7 @@ def test_two_applies_at_once_the_second_is_refused(project: Project) -> None:
 def test_open_client_connection_during_capture(project: Project) -> None:
     """A request in flight is drained, an idle keep-alive connection does not stop the dump."""
     started = project.start(*project.plan("apply", CAPTURE, "--yes", "--progress", "json"))
-    assert started.stderr is not None
-    for line in started.stderr:
-        if '"step-started"' in line and "capture.accept" in line:
-            break
+    until_step(started, "capture.accept")
     client = http.client.HTTPConnection("127.0.0.1", project.port, timeout=60)
     client.request("GET", "/v1/models")
     assert client.getresponse().read()
@@ -383,10 +366,7 @@ def test_new_callers_wait_while_a_capture_holds_the_engine(serving: Project) -> 
 def test_ctrl_c_once_leaves_the_engine_serving(serving: Project) -> None:
     before = text_of(serving)
     run = serving.start(*serving.plan("apply", RESTORE, "--yes", "--progress", "json"))
-    assert run.stderr is not None
-    for line in run.stderr:
-        if '"step-started"' in line and "restore.restore" in line:
-            break
+    until_step(run, "restore.restore")
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=120)
     assert run.returncode == 130, out + err
@@ -397,10 +377,7 @@ def test_ctrl_c_once_leaves_the_engine_serving(serving: Project) -> None:
 def test_ctrl_c_twice_stops_at_once(serving: Project) -> None:
     before = text_of(serving)
     run = serving.start(*serving.plan("apply", RESTORE, "--yes", "--progress", "json"))
-    assert run.stderr is not None
-    for line in run.stderr:
-        if '"step-started"' in line and "restore.restore" in line:
-            break
+    until_step(run, "restore.restore")
     run.send_signal(signal.SIGINT)
     time.sleep(0.1)
     run.send_signal(signal.SIGINT)
