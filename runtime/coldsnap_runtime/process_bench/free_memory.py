@@ -14,19 +14,17 @@ _HALVES = 2
 _SECONDS = 120.0
 _TOUCH = """
 import mmap, sys
-for advice in (mmap.MADV_NOHUGEPAGE, mmap.MADV_HUGEPAGE):
-    memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(advice)
-    memory.madvise(23)  # MADV_POPULATE_WRITE
-    memory.close()
+memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+memory.madvise(23)  # MADV_POPULATE_WRITE
 """
 
 
 def touch(size: int) -> None:
-    """Have `size` bytes in small pages and then in huge ones, and give them back.
+    """Have `size` bytes of huge pages, and give them back: only whole ones go to a host.
 
-    Kernels before 5.14 and those without huge pages do not take part: a restore is then measured
-    as the machine is.
+    Once and at once: what became free first is given away first, two seconds later. Kernels before
+    5.14 and those without huge pages do not take part: the machine is measured as it is then.
     """
     words = [sys.executable, "-S", "-c", _TOUCH, str(max(1, size // _HALVES))]
     halves = [subprocess.Popen(words, stderr=subprocess.DEVNULL) for _ in range(_HALVES)]
