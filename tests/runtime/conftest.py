@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from native_build import build_native
 
 sys.path.insert(0, str(Path(__file__).parent))
-from runtime_target import ROOT, Host, Runtime, criu_command
+from runtime_target import Host, Runtime, criu_command
 
 
 @pytest.fixture
@@ -25,11 +25,7 @@ def archive(tmp_path_factory) -> Path:
     """The runtime pack as a user's host builds it."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    if not shutil.which("cmake") or not shutil.which("cc"):
-        pytest.skip("needs cmake and a C compiler for the native programs")
-    native = tmp_path_factory.mktemp("native")
-    for argv in (["-S", str(ROOT / "native"), "-B", str(native)], ["--build", str(native)]):
-        subprocess.run(["cmake", *argv], check=True, capture_output=True)
+    native = build_native(tmp_path_factory.mktemp("native"))
     criu = criu_command()
     code = "from coldsnap.store.runtime import build; import sys; print(build(sys.argv[1]).archive)"
     done = subprocess.run(

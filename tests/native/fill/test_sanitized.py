@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from conftest import Scene
+from native_build import CLANG, NATIVE, build_native
 
-NATIVE = Path(__file__).parents[3] / "native"
 CORPUS = NATIVE / "fill" / "tests" / "corpus"
 
 
 def build(folder: Path, sanitize: str, target: str, *options: str) -> Path:
-    if shutil.which("clang") is None or shutil.which("cmake") is None:
-        pytest.skip("needs clang and cmake")
-    compilers = ("-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++")
-    for command in (
-        ["cmake", "-S", str(NATIVE), "-B", str(folder), *compilers,
-         "-DCMAKE_BUILD_TYPE=Debug", f"-DCOLDSNAP_SANITIZE={sanitize}", *options],
-        ["cmake", "--build", str(folder), "--parallel", "2", "--target", target],
-    ):  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    wanted = (*CLANG, f"-DCOLDSNAP_SANITIZE={sanitize}", *options)
+    return build_native(folder, target, options=wanted)
 
 
 @pytest.fixture(scope="module", params=["address,undefined", "thread"])

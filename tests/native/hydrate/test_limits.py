@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from native_build import CLANG, NATIVE, build_native
 
-NATIVE = Path(__file__).parents[3] / "native"
 CORPUS = NATIVE / "hydrate" / "tests" / "corpus"
-CLANG = ("-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_BUILD_TYPE=Debug")
 
 
 def build(folder: Path, *options: str, targets: tuple[str, ...]) -> Path:
-    if shutil.which("clang++") is None or shutil.which("cmake") is None:
-        pytest.skip("needs clang and cmake")
-    for command in (
-        ["cmake", "-S", str(NATIVE), "-B", str(folder), *CLANG, *options],
-        ["cmake", "--build", str(folder), "--parallel", "2", "--target", *targets],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "hydrate"
+    return build_native(folder, *targets, options=(*CLANG, *options)) / "hydrate"
 
 
 @pytest.fixture(scope="module", params=["address,undefined", "thread"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from native_build import build_native
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap_reference_engine import payload
@@ -17,20 +16,10 @@ from coldsnap_reference_engine.config import read_config
 from coldsnap_reference_engine.weights import CHECKPOINT_LAYOUTS, Weights
 from coldsnap_runtime.hydrate import load_library
 
-NATIVE = Path(__file__).parents[3] / "native"
-
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("cmake") is None or shutil.which("c++") is None:
-        pytest.skip("needs cmake and a C++ compiler")
-    folder = tmp_path_factory.mktemp("native")
-    for command in (
-        ["cmake", "-S", str(NATIVE), "-B", str(folder)],
-        ["cmake", "--build", str(folder), "--target", "coldsnap_hydrate", "--parallel", "2"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    folder = build_native(tmp_path_factory.mktemp("native"), "coldsnap_hydrate")
     return folder / "hydrate" / "libcoldsnap_hydrate.so"
 
 
