@@ -70,18 +70,43 @@ def write_named(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) ->
         ColdSnapError: as `write_atomic`.
     """
     target = Path(path)
+    if not target.name:
+        raise ColdSnapError("file.unwritable", f"{target} is a folder and cannot be written to")
     try:
         is_special = not stat.S_ISREG(target.stat().st_mode) and not target.is_dir()
     except OSError:
         is_special = False
     if not is_special:
-        write_atomic(target.resolve() if target.is_symlink() else target, data, mode)
+        write_atomic(behind_link(target), data, mode)
         return
     try:
         with target.open("wb") as file:
             file.write(data)
     except OSError as error:
         raise file_error(error, target) from error
+
+
+def behind_link(target: Path) -> Path:
+    """The file itself where `target` is a symbolic link, else `target`.
+
+    Raises:
+        ColdSnapError: ``file.unwritable``: a loop of links.
+    """
+    if not target.is_symlink():
+        return target
+    try:
+        return target.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 tells a loop so
+        message = f"{target} cannot be written: it is a link that leads nowhere"
+        raise ColdSnapError("file.unwritable", message) from error
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether both names lead to one file that is there."""
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def write_new(

@@ -76,7 +76,7 @@ def save_plan(setup: Setup, preview: Preview, path: Path) -> SavedPlan:
 def _may_be_replaced(path: Path) -> bool:
     """An older saved plan may; the plan itself, or another file of the user's, may not."""
     try:
-        with files.open_regular(path.resolve()) as file:
+        with files.open_regular(files.behind_link(path)) as file:
             head = file.read(len(_MARK) + _HEAD_BYTES)
     except ColdSnapError:
         return True  # it is not there, or no file; writing will tell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -165,3 +166,11 @@ def test_a_name_that_no_file_can_have(cli, project, arguments: str) -> None:
     told = json.dumps(done.json)
     assert "too long" in told
     assert "internal." not in told
+
+
+@pytest.mark.parametrize("out", [".", "/", "", "loop"])
+def test_an_output_that_is_no_file(cli, project, out: str) -> None:
+    (project / "loop").symlink_to("loop")
+    for verb in (["diff", "plan.yaml", "-i", "hosts.yaml"], ["graph", "plan.yaml"]):
+        done = cli("plan", *verb, "--out", out, code=1)
+        assert re.search(r"error\[(file\.unwritable|plan\.out-exists)\]", done.err), done.err

@@ -98,7 +98,7 @@ def graph(
 ) -> None:
     """Draw the steps of a plan and what each needs."""
     from coldsnap.artifact.errors import ColdSnapError
-    from coldsnap.artifact.files import write_named
+    from coldsnap.artifact.files import same_file, write_named
     from coldsnap.cli.plans import load
     from coldsnap.graph.dag import StepGraph
     from coldsnap.graph.pictures import render
@@ -106,7 +106,7 @@ def graph(
     steps = StepGraph.of(load(session, plan).plan)
     text = render(steps, format_.value)
     if out is not None:
-        if out.resolve() == Path(plan).resolve():
+        if same_file(out, plan):
             raise ColdSnapError("plan.out-exists", f"{out} is the plan itself")
         write_named(out, text.encode() + b"\n")
         text = str(out)
