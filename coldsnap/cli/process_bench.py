@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,13 +114,13 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 
 
 def _installed(scratch: Path) -> tuple[Context, Installation]:
+    from coldsnap.store.archive import unpack
     from coldsnap.store.runtime import build
     from coldsnap_runtime.context import Context
     from coldsnap_runtime.installation import Installation
 
     pack = scratch / "pack"
-    with tarfile.open(build().archive) as archive:
-        archive.extractall(pack, filter="data")
+    unpack(build().archive, pack)
     state = scratch / "state"
     state.mkdir()
     return Context(os.fspath(state), os.fspath(pack), _quiet), Installation.find(pack)

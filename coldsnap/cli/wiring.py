@@ -159,16 +159,15 @@ def runtime_at_hand(session: Session, fleet: InventoryFleet) -> RuntimeRef | Non
 @contextmanager
 def unpacked_criu(runtime: RuntimeRef | None) -> Iterator[str | None]:
     """A folder with the CRIU of a pack, as it would be staged; for looking at this machine."""
-    import tarfile
     import tempfile
+
+    from coldsnap.store.archive import unpack
 
     if runtime is None or not runtime.archive:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="coldsnap-") as folder:
-        with tarfile.open(runtime.archive, "r:") as archive:
-            members = [m for m in archive.getmembers() if m.name.startswith("criu/")]
-            archive.extractall(folder, members, filter="data")
+        unpack(runtime.archive, folder, under="criu/")
         yield folder
 
 

@@ -41,6 +41,7 @@ from coldsnap.artifact.tree import (
     verify_tree,
 )
 from coldsnap.sdk.step import RuntimeRef
+from coldsnap.store.archive import unpack
 from coldsnap.store.criu import find_criu
 from coldsnap.store.runtime_sources import Source, collect_sources
 
@@ -130,8 +131,7 @@ def verify(path: str | os.PathLike[str], expect: str | None = None) -> dict[str,
         return verify_tree(place, expect).to_json()
     with tempfile.TemporaryDirectory(prefix="coldsnap-") as scratch:
         try:
-            with tarfile.open(place, "r:") as archive:
-                archive.extractall(scratch, filter="data")
+            unpack(place, scratch)
         except (tarfile.TarError, OSError, EOFError) as error:
             message = f"{place} is not a runtime pack archive: {error}"
             raise ColdSnapError("runtime.archive-invalid", message) from error

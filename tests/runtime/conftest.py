@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 from native_build import build_native
+
+from coldsnap.store.archive import unpack
 
 sys.path.insert(0, str(Path(__file__).parent))
 from runtime_target import Host, Runtime, criu_command
@@ -44,8 +45,7 @@ def host(archive: Path, tmp_path: Path):
     state = tmp_path / "state"
     pack = state / "runtime" / "sha256" / archive.stem
     pack.mkdir(parents=True)
-    with tarfile.open(archive) as tar:
-        tar.extractall(pack, filter="data")
+    unpack(archive, pack)
     made = Host(state, pack=pack)
     yield made
     made.end()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 from image_builder import BASE, Proc, Vma, build
 
+from coldsnap.store.archive import unpack
 from coldsnap_runtime.process_image import rewrite
 
 CODE = """
@@ -29,8 +29,7 @@ print(json.dumps([heavy, api_implementation.Type(), done]))
 
 def test_the_pack_makes_the_same_bytes(archive: Path, place: Path) -> None:
     pack, out = place / "pack", place / "out"
-    with tarfile.open(archive) as tar:
-        tar.extractall(pack, filter="data")
+    unpack(archive, pack)
     vmas = [Vma(BASE, 900, ((0, 300), (310, 500))), Vma(BASE + (8 << 20), 300, ((0, 300),))]
     images = build(place / "images", [Proc(1000, vmas, hot={"sp": BASE + (8 << 20) + 5})])
     out.mkdir()
