@@ -51,10 +51,6 @@ def _run(argv: list[str], received: float) -> int:
         if arguments.verb in _JOB_VERBS:
             status: int = _function(_JOB_VERBS[arguments.verb])(arguments)
             return status
-        # Not before: whoever only listens to a job needs no record, and is started often.
-        from coldsnap_runtime.late_records import install  # noqa: PLC0415  (start-up time)
-
-        install()
         return _run_verb(arguments, received)
     except UsageError as error:
         line = _failure("runtime.usage", str(error))
