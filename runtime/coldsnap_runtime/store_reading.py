@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from coldsnap.artifact.decode import Record, decode
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.oci import layout, read
-from coldsnap.artifact.oci.payload_state import payload_fault, state_of
+from coldsnap.artifact.oci.payload_state import capsule_fault, payload_fault, state_of
 from coldsnap.artifact.rules import Count, Digest, Id, Line, Text
 from coldsnap.artifact.validation import Policy
 from coldsnap_runtime.lease import RunId
@@ -61,14 +61,15 @@ class HasRequest(StoreRequest):
 
 
 def resolve(value: dict[str, Any], context: Context) -> dict[str, Any]:
-    """``{manifest, descriptor, tags, bytes, model_changed, payload_fault}``, or none of it.
+    """``{manifest, descriptor, tags, bytes, model_changed, payload_fault, capsule_fault}``.
 
-    ``payload_fault``: ``{state, error}`` where the payload is missing, cut or quarantined.
+    None of it without an artifact. ``payload_fault``: ``{state, error}`` where the payload is
+    missing, cut or quarantined; ``capsule_fault``: the error of a capsule's file that is.
     """
     del context
     request = decode(ResolveRequest, value, what="store.resolve", code="request.invalid")
     nothing: dict[str, Any] = {"manifest": None, "descriptor": None, "tags": [], "bytes": 0}
-    nothing |= {"model_changed": "", "payload_fault": None}
+    nothing |= {"model_changed": "", "payload_fault": None, "capsule_fault": None}
     store = opened(request)
     if store is None:
         return nothing
@@ -78,6 +79,7 @@ def resolve(value: dict[str, Any], context: Context) -> dict[str, Any]:
     if found is None:
         return nothing
     fault = payload_fault(store, found.manifest)
+    damaged = capsule_fault(store, found.manifest)
     return {
         "manifest": found.digest,
         "descriptor": found.descriptor.to_json(),
@@ -85,6 +87,7 @@ def resolve(value: dict[str, Any], context: Context) -> dict[str, Any]:
         "bytes": found.bytes,
         "model_changed": _model_changed(found.descriptor.extensions.notes),
         "payload_fault": fault and {"state": state_of(fault), "error": fault.to_json()},
+        "capsule_fault": damaged and damaged.to_json(),
     }
 
 

@@ -1,4 +1,4 @@
-"""Whether an artifact's payload can be used, by one stat of each pack and what is noted of it.
+"""Whether an artifact can be used, by one stat of each file and what is noted of its payload.
 
 For previews and lists: cheap, and no proof. Who uses a payload verifies it (`materialise`).
 """
@@ -15,6 +15,8 @@ from coldsnap.artifact.weights import PAYLOAD_INDEX_ROLE, PAYLOAD_ROLE
 if TYPE_CHECKING:
     from coldsnap.artifact.oci.layout import Store
     from coldsnap.artifact.oci.media import Layer, Manifest
+
+_CAPSULE_REMEDY = "capture it again, or copy the file from another store"
 
 _STATES = {
     "store.blob-missing": "missing",
@@ -33,6 +35,20 @@ def payload_fault(store: Store, manifest: Manifest) -> ColdSnapError | None:
     return next((fault for fault in (_fault(store, pack) for pack in packs) if fault), None)
 
 
+def capsule_fault(store: Store, manifest: Manifest) -> ColdSnapError | None:
+    """The first file of the capsule that is not there in its size, by one stat each; else None.
+
+    Codes: ``store.blob-missing``, ``store.blob-differs``.
+    """
+    for layer in manifest.files():
+        if layer.role in (PAYLOAD_ROLE, PAYLOAD_INDEX_ROLE):
+            continue
+        fault = _size_fault(store, layer, _CAPSULE_REMEDY)
+        if fault is not None:
+            return fault
+    return None
+
+
 def payload_state(store: Store, manifest: Manifest) -> str:
     """``missing``, ``damaged``, ``quarantined``, or empty for a payload that can be used."""
     fault = payload_fault(store, manifest)
@@ -45,17 +61,27 @@ def state_of(fault: ColdSnapError) -> str:
 
 
 def _fault(store: Store, pack: Layer) -> ColdSnapError | None:
-    try:
-        found = store.blob(pack.digest).lstat().st_size
-    except OSError:
-        return _error(store, pack, "store.blob-missing", "is missing from")
-    if found != pack.size:
-        return _error(store, pack, "store.blob-differs", "has another size in")
+    if fault := _size_fault(store, pack, PAYLOAD_REMEDY):
+        return fault
     if reason := reason_against(store, pack.digest):
-        return _error(store, pack, "store.blob-quarantined", "was found damaged in", reason)
+        message = f"{pack.path} was found damaged in store {store.root}"
+        return ColdSnapError(
+            "store.blob-quarantined",
+            message,
+            details=(reason, pack.digest),
+            remedy=PAYLOAD_REMEDY,
+        )
     return None
 
 
-def _error(store: Store, pack: Layer, code: str, said: str, *details: str) -> ColdSnapError:
-    message = f"{pack.path} {said} store {store.root}"
-    return ColdSnapError(code, message, details=(*details, pack.digest), remedy=PAYLOAD_REMEDY)
+def _size_fault(store: Store, layer: Layer, remedy: str) -> ColdSnapError | None:
+    try:
+        found = store.blob(layer.digest).lstat().st_size
+    except OSError:
+        code, said = "store.blob-missing", "is missing from"
+    else:
+        if found == layer.size:
+            return None
+        code, said = "store.blob-differs", "is cut or has grown in"
+    message = f"{layer.path} {said} store {store.root}"
+    return ColdSnapError(code, message, details=(layer.digest,), remedy=remedy)

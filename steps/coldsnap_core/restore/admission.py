@@ -44,6 +44,18 @@ def admit(descriptor: Mapping[str, Any], identity: Mapping[str, Any], where: str
             _admit_gpu(device, identity.get("gpus") or (), where)
 
 
+def admit_capsule(seen: Mapping[str, Any], where: str) -> None:
+    """See that every file of the capsule is in the store, in its size.
+
+    Raises:
+        ColdSnapError: ``store.blob-missing``, ``store.blob-differs``.
+    """
+    if fault := seen.get("capsule_fault"):
+        error = ColdSnapError.from_json(fault)
+        error.where = error.where or where
+        raise error
+
+
 def admit_payload(spec: RestoreSpec, seen: Mapping[str, Any], where: str) -> str:
     """What a preview says of a payload that is not as it was captured; empty for a sound one.
 

@@ -20,7 +20,7 @@ from coldsnap_core.accept.request import questions
 from coldsnap_core.captures import short, size
 from coldsnap_core.hydrate.request import hydration
 from coldsnap_core.launching import mounts_of, unit_of
-from coldsnap_core.restore.admission import admit, admit_payload
+from coldsnap_core.restore.admission import admit, admit_capsule, admit_payload
 from coldsnap_core.restore.cold import may_start_cold, provider, start_cold
 from coldsnap_core.restore.spec import RestoreSpec
 from coldsnap_core.target import ask, checked, command, host_of, place, question, store_path
@@ -75,6 +75,7 @@ class Restore(Step[RestoreSpec]):
         seen["manifest"] = found.get("manifest") or ""
         seen["descriptor"] = _essentials(found.get("descriptor") or {})
         seen["payload_fault"] = found.get("payload_fault")
+        seen["capsule_fault"] = found.get("capsule_fault")
         profile = checked(ctx, host_of(ctx).ask(FactRequest(_PROFILE, place(ctx))))
         seen["identity"] = profile.get("identity", {})
         return seen
@@ -92,6 +93,7 @@ class Restore(Step[RestoreSpec]):
             )
         admit_place(seen, ctx)
         try:
+            admit_capsule(seen, ctx.where)
             admit(seen["descriptor"], seen["identity"], ctx.where)
         except ColdSnapError as error:
             return _cold_or_raise(spec, error)
