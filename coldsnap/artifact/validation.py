@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 PROVIDER = "sha256-cache-v1"
 SUFFIX = ".coldsnap-validation.json"
-_KIND = "coldsnap-payload-validation"
 MAX_RECORD_BYTES = 1 << 20
 
 Policy = Literal["record", "full"]
@@ -202,12 +201,12 @@ def check_place(record: str | os.PathLike[str]) -> None:
         if error.code == "file.missing":
             return
         raise
-    kind: object = _KIND
+    kind: object = ValidationRecord.kind
     if len(data) <= MAX_RECORD_BYTES:
         with contextlib.suppress(ColdSnapError):
             found = parse(data, limit=MAX_RECORD_BYTES, what="record")
             kind = found.get("kind") if isinstance(found, dict) else None
-    if kind != _KIND or data[:1] not in (b"", b"{") or len(data) > MAX_RECORD_BYTES:
+    if kind != ValidationRecord.kind or data[:1] not in (b"", b"{") or len(data) > MAX_RECORD_BYTES:
         raise ColdSnapError(
             "payload.not-a-record",
             f"{os.fspath(record)} holds something that is no validation record; it is left alone",

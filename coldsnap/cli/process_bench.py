@@ -93,9 +93,11 @@ def _rungs(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 def _possible(kinds: tuple[str, ...], subject: Subject) -> tuple[tuple[str, ...], dict[str, str]]:
     """The kinds that the capture has, and why not the others."""
+    from coldsnap_runtime.process_bench.turns import rung_of
+
     missing = {}
     for kind in kinds:
-        rung = {"thp": "plain", "ext-small": "ext"}.get(kind, kind)
+        rung = rung_of(kind)
         if rung == "plain" or (subject.image / rung).is_dir():
             continue
         verdict = subject.verdicts.get(rung) or {}

@@ -14,7 +14,7 @@ from coldsnap.engine.saved_change import change_json
 from coldsnap.sdk.change import Change
 from coldsnap.sdk.host import JobEvent
 from coldsnap.sdk.spec import Spec
-from coldsnap.sdk.step import Outputs, Scope, Seen, StepContext
+from coldsnap.sdk.step import Outputs, Scope, StepContext
 
 if TYPE_CHECKING:
     from coldsnap.engine.attempts import Attempts
@@ -74,10 +74,10 @@ class Attempt:
         redo = recorder.of(instance.key).next_redo
         ctx = self.context(redo)
         spec = self._owner.contexts.spec(instance)
-        _seen, change, known = self._look(spec, ctx)
+        change, known = self._look(spec, ctx)
         if known is None and self._leased():
             # The run that held it before us may just have ended.
-            _seen, change, known = self._look(spec, ctx, again=True)
+            change, known = self._look(spec, ctx, again=True)
         if known is not None:
             return self._end(changed=False, outputs=known)
         return self._end(changed=True, outputs=self._apply(spec, change, ctx))
@@ -90,7 +90,7 @@ class Attempt:
 
     def _look(
         self, spec: Spec, ctx: StepContext, *, again: bool = False
-    ) -> tuple[Seen, Change, Outputs | None]:
+    ) -> tuple[Change, Outputs | None]:
         step = self._instance.step
         if self.host is not None:
             self._owner.freshness.ask(self.host.name, again=again or self.number > 1)
@@ -104,7 +104,7 @@ class Attempt:
         known = None if change.is_pending else step.known(spec, seen, ctx)
         if self.host is not None:
             self.host.forget()
-        return seen, change, known
+        return change, known
 
     def _leased(self) -> bool:
         """Take the unit's lease if this instance changes the unit; True if taken just now."""

@@ -70,8 +70,7 @@ def launch(value: dict[str, Any], context: Context) -> dict[str, Any]:
 
     Raises:
         ColdSnapError: ``unit.*``, ``gpu.*``, ``engine.not-ready``, ``engine.died``,
-            ``expose.*``; nothing of the generation
-            runs then.
+            ``expose.*``; nothing of the generation runs then.
     """
     begin = boottime()
     known_fields(value, _LAUNCH, "unit.launch")

@@ -36,6 +36,11 @@ KINDS = ("plain", "thp", "ext", "ext-small", "mmap")
 """``thp`` is plain with huge pages given always; ``ext-small`` does not ask for them."""
 
 
+def rung_of(kind: str) -> str:
+    """The rung by which a kind of `KINDS` is restored."""
+    return {"thp": "plain", "ext-small": "ext"}.get(kind, kind)
+
+
 @dataclass
 class Series:
     kind: str
@@ -110,7 +115,7 @@ class Turns:
         return restored, answered, done.process_image
 
     def restore(self, kind: str, unit: str, *, compare: bool = False) -> Restored:
-        mode = {"thp": "plain", "ext-small": "ext"}.get(kind, kind)
+        mode = rung_of(kind)
         request = RestoreRequest(
             unit, "bench", self._subject.image, self._subject.artifact, image_mode=mode
         )

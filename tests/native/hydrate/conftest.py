@@ -36,27 +36,23 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture(scope="session")
 def fake_cuda(request: pytest.FixtureRequest) -> Path:
-    """Beside COLDSNAP_HYDRATE_LIBRARY, or built here."""
-    name = "libcoldsnap_fake_cuda.so"
-    if found := os.environ.get("COLDSNAP_HYDRATE_LIBRARY"):
-        beside = Path(found).with_name(name)
-        if beside.is_file():
-            return beside
-    built: Path = request.getfixturevalue("built")
-    request.getfixturevalue("build_target")("coldsnap_fake_cuda")
-    return built / name
+    return _fake(request, "coldsnap_fake_cuda")
 
 
 @pytest.fixture(scope="session")
 def fake_cufile(request: pytest.FixtureRequest) -> Path:
-    """As `fake_cuda`."""
-    name = "libcoldsnap_fake_cufile.so"
+    return _fake(request, "coldsnap_fake_cufile")
+
+
+def _fake(request: pytest.FixtureRequest, target: str) -> Path:
+    """Beside COLDSNAP_HYDRATE_LIBRARY, or built here."""
+    name = f"lib{target}.so"
     if found := os.environ.get("COLDSNAP_HYDRATE_LIBRARY"):
         beside = Path(found).with_name(name)
         if beside.is_file():
             return beside
     built: Path = request.getfixturevalue("built")
-    request.getfixturevalue("build_target")("coldsnap_fake_cufile")
+    request.getfixturevalue("build_target")(target)
     return built / name
 
 

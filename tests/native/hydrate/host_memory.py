@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+from coldsnap_runtime.hydrate import Region
+
 CHUNK = 16 << 10
 LENGTHS = {"a": 100_000, "b": 0, "c": 1, "d": 4096, "e": CHUNK, "f": 300_001}
 
@@ -27,3 +29,12 @@ class Memory:
     def around(self, name: str) -> bytes:
         """The bytes right behind the extent, which nobody may write."""
         return ctypes.string_at(self.addresses[name] + self.lengths[name], 100)
+
+
+def places(region: Region) -> dict[str, int]:
+    """Odd addresses, one after the other with a gap."""
+    addresses, at = {}, region.address + 1
+    for name, length in LENGTHS.items():
+        addresses[name] = at
+        at += length + 3
+    return addresses

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from host_memory import LENGTHS
+from host_memory import LENGTHS, places
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.pack import PackReader, open_pack
@@ -78,14 +78,6 @@ def blake3_pack(
         ref = write_pack(session, tmp_path / "native", sources, chunk_bytes=CHUNK)
     with open_pack(ref.body, ref.index) as pack:
         yield pack
-
-
-def places(region: Region) -> dict[str, int]:
-    addresses, at = {}, region.address + 1
-    for name, length in LENGTHS.items():
-        addresses[name] = at
-        at += length + 3
-    return addresses
 
 
 def assert_there(region: Region, contents: dict[str, bytes]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from host_memory import CHUNK, LENGTHS
+from host_memory import CHUNK, LENGTHS, places
 
 from coldsnap.artifact.errors import ColdSnapError
 from coldsnap.artifact.pack import PackReader, PackRef, open_pack
@@ -65,15 +65,6 @@ def region(library: Library, fake_cuda: Path) -> Iterator[Region]:
     with Region(library, 1 << 20, cuda_library=str(fake_cuda)) as made:
         made.zero()
         yield made
-
-
-def places(region: Region) -> dict[str, int]:
-    """Odd addresses, one after the other with a gap."""
-    addresses, at = {}, region.address + 1
-    for name, length in LENGTHS.items():
-        addresses[name] = at
-        at += length + 3
-    return addresses
 
 
 @pytest.mark.parametrize("delay", ["0", "300"])
